@@ -1,0 +1,288 @@
+"""The command line: thin commands, with heavy imports inside them so that help answers at once."""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dpcompare import __version__, catalog
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
+
+INTERRUPTED = 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every failure is one message on standard error and an exit code.
+
+    Exit codes: 0 success, 1 failure, 2 usage, 130 interrupted.
+    """
+    try:
+        code = cli.main(args=arguments, prog_name="dpcompare", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("Interrupted. What was finished is kept; the same command goes on.", err=True)
+        sys.exit(INTERRUPTED)
+    except DpcompareError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # the reader of our output has gone, e.g. `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (OSError, MemoryError) as error:
+        _fail(str(error) or type(error).__name__, 1)
+    except Exception as error:
+        if os.environ.get("DPCOMPARE_TRACEBACK"):
+            raise
+        _fail(
+            f"{type(error).__name__}: {error}. This is a defect in dpcompare or in a plug-in; set "
+            "DPCOMPARE_TRACEBACK=1 to see where",
+            1,
+        )
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(message: str, code: int) -> None:
+    click.echo(f"Error: {message}", err=True)
+    sys.exit(code)
+
+
+class Number(click.ParamType):
+    """A finite number above a bound; click's own ranges let nan pass."""
+
+    name = "number"
+
+    def __init__(self, below: float = math.inf) -> None:
+        self.below = below
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Parse one number, refusing nan, infinity and what is out of range."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not 0 < number < self.below:
+            limit = f"between 0 and {self.below:g}" if self.below < math.inf else "above 0"
+            self.fail(f"{value} must be a finite number {limit}", param, ctx)
+        return number
+
+
+class Names(click.ParamType):
+    """A comma-separated list."""
+
+    name = "list"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> list[str]:
+        """Split at commas; an empty list is refused."""
+        if isinstance(value, list):
+            return value
+        names = [part.strip() for part in value.split(",") if part.strip()]
+        if not names:
+            self.fail("the list is empty", param, ctx)
+        return names
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="dpcompare")
+def cli() -> None:
+    """What each way of being private costs an ads model.
+
+    Trains one model under several privacy mechanisms at epsilons from 0.1 to 50 and draws the
+    utility curves. Random numbers are reproducible from published seeds: good for research, not
+    for a release whose noise must stay secret.
+
+    Start with:  dpcompare run-study quickstart
+    """
+
+
+@cli.command("run-study")
+@click.argument("study")
+@click.option("--data", type=click.Path(path_type=Path), help="A folder made by `prepare`.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Results folder [default: results/STUDY]."
+)
+@click.option("--seeds", type=int, help="Runs per mechanism and epsilon.")
+@click.option("--epsilons", type=Names(), metavar="LIST", help="E.g. 0.5,1,3.")
+@click.option("--mechanisms", type=Names(), metavar="LIST", help="Curves of the study to run.")
+@click.option("--workers", type=int, help="Worker processes [default: one per core].")
+@click.option("--dry-run", is_flag=True, help="List the trials, with time and memory; run nothing.")
+def run_study(
+    study: str,
+    data: Path | None,
+    out: Path | None,
+    seeds: int | None,
+    epsilons: list[str] | None,
+    mechanisms: list[str] | None,
+    workers: int | None,
+    dry_run: bool,
+) -> None:
+    """Run the trials of STUDY that are missing, then draw its figure and table.
+
+    STUDY is a bundled name (see `dpcompare list studies`) or a TOML file.
+
+    \b
+    Example:
+      dpcompare run-study quickstart --epsilons 0.5,1,5 --seeds 2
+      dpcompare run-study pctr --data prepared/criteo
+    """
+    from dpcompare import conduct
+    from dpcompare import study as studies
+
+    if workers is not None and workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {workers}")
+    chosen = studies.select(
+        studies.load(study),
+        data_path=data,
+        seeds=seeds,
+        epsilons=epsilons,
+        mechanisms=mechanisms,
+    )
+    if dry_run:
+        click.echo(conduct.dry_run(chosen, workers))
+        return
+    folder = out or Path("results") / chosen.name
+    failed = conduct.run(chosen, folder, workers, click.echo)
+    if failed:
+        raise DpcompareError(
+            f"{failed} trials failed; the table names them and {folder}/trials.jsonl holds the "
+            "reasons. The others are complete"
+        )
+
+
+@cli.command()
+@click.argument("results", type=click.Path(path_type=Path))
+def plot(results: Path) -> None:
+    """Redraw the figures and the table of RESULTS from its records alone.
+
+    \b
+    Example:
+      dpcompare plot results/quickstart
+    """
+    from dpcompare import conduct
+
+    conduct.show(results, click.echo)
+
+
+@cli.command()
+@click.argument("schema")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("destination", type=click.Path(path_type=Path))
+@click.option("--repair", is_flag=True, help="Pad rows whose empty last fields were cut off.")
+def prepare(schema: str, sources: tuple[Path, ...], destination: Path, repair: bool) -> None:
+    """Turn raw SOURCES (text, gzip or Parquet) into the memory-mapped data set DESTINATION.
+
+    SCHEMA is a bundled name (see `dpcompare list schemas`) or a TOML file.
+
+    \b
+    Example:
+      dpcompare prepare criteo-kaggle train.txt prepared/criteo
+    """
+    from dpcompare.data import prepare as prepare_rows
+
+    manifest = prepare_rows(schema, list(sources), destination, repair=repair)
+    click.echo(manifest.report())
+
+
+@cli.command()
+@click.option("--epsilon", type=Number(), required=True)
+@click.option("--delta", type=Number(below=1), help="[default: examples^-1.1]")
+@click.option("--examples", type=click.IntRange(1), required=True, help="Training rows, n.")
+@click.option("--batch-size", type=click.IntRange(1), required=True, help="Expected rows a step.")
+@click.option("--epochs", type=Number(), help="Expected passes over the data.")
+@click.option("--steps", type=click.IntRange(1), help="Updates, in place of epochs.")
+@click.option("--group-size", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--accountant", type=click.Choice(ACCOUNTANTS), default="pld", show_default=True)
+@click.option(
+    "--neighboring", type=click.Choice(ROW_RELATIONS), default="zero-out", show_default=True
+)
+@click.option("--allow-large-delta", is_flag=True, help="Accept a delta above 1/n.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def calibrate(
+    epsilon: float,
+    delta: float | None,
+    examples: int,
+    batch_size: int,
+    epochs: float | None,
+    steps: int | None,
+    group_size: int,
+    accountant: Any,
+    neighboring: Any,
+    allow_large_delta: bool,
+    as_json: bool,
+) -> None:
+    """The noise multiplier of DP-SGD for a budget, never below what is needed.
+
+    \b
+    Example:
+      dpcompare calibrate --epsilon 1 --examples 100000 --batch-size 4096 --epochs 30
+    """
+    from dpcompare import noisecal as calibration
+    from dpcompare.privacy import Budget, Schedule, check_delta, default_delta
+
+    if (epochs is None) == (steps is None):
+        raise UsageError("give either --epochs or --steps")
+    delta = default_delta(examples) if delta is None else delta
+    check_delta(delta, examples, allow_large_delta=allow_large_delta)
+    schedule = (
+        Schedule(examples, batch_size, steps, "poisson")
+        if steps is not None
+        else Schedule.from_epochs(examples, batch_size, epochs or 0, "poisson")
+    )
+    budget = Budget(epsilon, delta, neighboring, accountant)
+    report = calibration.calibration_report(budget, schedule, group_size)
+    if as_json:
+        click.echo(json.dumps(report, allow_nan=False))
+        return
+    width = max(map(len, report))
+    for key, value in report.items():
+        click.echo(f"{key.replace('_', ' '):<{width}}  {_readable(value)}")
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_readable(item)}" for key, item in value.items())
+    if value is None:
+        return "not defined"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@cli.command("list")
+@click.argument("kind", type=click.Choice(["studies", "mechanisms", "schemas"]))
+def list_names(kind: str) -> None:
+    """The names of all studies, mechanisms or schemas.
+
+    \b
+    Example:
+      dpcompare list mechanisms
+    """
+    for name in getattr(catalog, kind)():
+        click.echo(name)
+
+
+@cli.command()
+@click.argument("name")
+def show(name: str) -> None:
+    """A mechanism's description and parameters, or the text of a study or schema.
+
+    \b
+    Example:
+      dpcompare show dp-sgd
+    """
+    for text in (catalog.studies(), catalog.schemas()):
+        if name in text:
+            click.echo(text[name].read_text(), nl=False)
+            return
+    known = [*catalog.mechanisms(), *catalog.studies(), *catalog.schemas()]
+    if name not in known and ":" not in name:
+        raise UsageError(
+            f"{name!r} is no mechanism, study or schema{catalog.near_miss(name, known)}; "
+            f"there are: {', '.join(known)}"
+        )
+    from dpcompare import mechanism
+
+    click.echo(mechanism.describe(mechanism.find(name)), nl=False)

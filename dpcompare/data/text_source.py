@@ -1,0 +1,197 @@
+"""Text files as batches of rows: plain or gzip, any size, in bounded memory.
+
+The file is cut into blocks of whole lines, each parsed on its own, so that the number of every line
+is known exactly, in compressed files too.
+"""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from dpcompare.data import text_errors
+from dpcompare.data.schema import Schema
+from dpcompare.data.sources import Batch, Notes
+from dpcompare.data.text_errors import Layout
+from dpcompare.errors import DpcompareError, UsageError
+
+BLOCK_BYTES = 4 << 20
+MAX_LINE_BYTES = 4 << 20
+
+_BOM = b"\xef\xbb\xbf"
+_TAR_MAGIC = slice(257, 262)
+
+
+def read_text(
+    path: Path, schema: Schema, compressed: bool, repair: bool, notes: Notes
+) -> Iterator[Batch]:
+    """The rows of a text file, in order.
+
+    Args:
+        path: the file.
+        schema: its layout.
+        compressed: whether it is gzip.
+        repair: pad rows whose trailing fields are missing, and count them in `notes`.
+        notes: filled while reading.
+
+    Raises:
+        DpcompareError: the file is damaged or does not fit the schema; the message names the line.
+    """
+    if repair and (schema.quoting or "" not in schema.missing):
+        raise UsageError(
+            f"schema {schema.name}: repair pads rows with empty fields, so it needs "
+            'quoting = false and "" among the missing marks'
+        )
+    layout: Layout | None = None
+    for block, line, bytes_read in _blocks(path, compressed):
+        if layout is None:
+            layout, block, line = _start(path, block, schema, repair, notes)
+        if not block:
+            continue
+        if repair:
+            block = _pad(path, block, line, layout, notes)
+        yield Batch(_parse(path, block, line, layout), path, "line", line, bytes_read)
+
+
+def _blocks(path: Path, compressed: bool) -> Iterator[tuple[bytes, int, int]]:
+    """Whole lines, each ending in a newline; the number of the first; file bytes read so far."""
+    line = 1
+    rest = b""
+    with path.open("rb") as file:
+        stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=file) if compressed else file
+        while True:
+            try:
+                data = stream.read(BLOCK_BYTES)
+            except (EOFError, zlib.error, OSError) as error:
+                raise DpcompareError(
+                    f"{path}: cannot be read beyond line {line}: {error}"
+                    + (". The gzip data is damaged or cut off" if compressed else "")
+                ) from error
+            end = data.rfind(b"\n") + 1
+            if data and not end:
+                rest += data
+                if len(rest) > MAX_LINE_BYTES:
+                    raise DpcompareError(
+                        f"{path}: line {line} is longer than {MAX_LINE_BYTES:,} bytes; "
+                        "this is not a table of text lines"
+                    )
+                continue
+            block = rest + data[:end]
+            rest = data[end:]
+            if not data and block:
+                block += b"\n"  # the last line may lack its newline
+            if block:
+                _check_text(path, block, line)
+                yield block, line, file.tell()
+                line += len(_line_ends(block))
+            if not data:
+                return
+
+
+def _check_text(path: Path, block: bytes, line: int) -> None:
+    if line == 1 and block[_TAR_MAGIC] == b"ustar":
+        raise DpcompareError(f"{path} is a tar archive; unpack it and give the table inside")
+    zero = block.find(b"\0")
+    if zero >= 0:
+        number = line + block.count(b"\n", 0, zero)
+        raise DpcompareError(
+            f"{path}: line {number} holds a zero byte: this is binary data, not a text table"
+        )
+    if block.isascii():
+        return
+    try:
+        block.decode("utf-8")
+    except UnicodeDecodeError as error:
+        number = line + block.count(b"\n", 0, error.start)
+        raise DpcompareError(
+            f"{path}: line {number} is not valid UTF-8 (byte 0x{block[error.start]:02x}); "
+            "save the file as UTF-8"
+        ) from error
+
+
+def _start(
+    path: Path, block: bytes, schema: Schema, repair: bool, notes: Notes
+) -> tuple[Layout, bytes, int]:
+    """Check the first line; the layout, the block without a header, and its first line number."""
+    block = block.removeprefix(_BOM)
+    first, _, rest = block.partition(b"\n")
+    if not schema.header:
+        layout = Layout.of(schema, [column.name for column in schema.columns])
+        problem = text_errors.first_row(first, layout, repair)
+        rest, line = block, 1
+    else:
+        layout = Layout.of(schema, text_errors.split(first, schema.separator, schema.quoting))
+        problem = text_errors.header(first, layout)
+        notes.extra_columns.update(set(layout.names) - {column.name for column in schema.columns})
+        line = 2
+    if problem:
+        raise DpcompareError(f"{path}: {problem}")
+    return layout, rest, line
+
+
+def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.Array]:
+    """The wanted columns of whole lines as text, null = missing."""
+    ends = _line_ends(block)
+    if _is_empty(block, ends, np.arange(len(ends))).any():
+        raise text_errors.bad_block(path, block, line, layout, "")
+    try:
+        table = pyarrow.csv.read_csv(
+            pa.BufferReader(block),
+            read_options=pyarrow.csv.ReadOptions(
+                use_threads=False, column_names=layout.names, block_size=len(block) + 1
+            ),
+            parse_options=pyarrow.csv.ParseOptions(
+                delimiter=layout.separator,
+                quote_char='"' if layout.quoting else False,
+                ignore_empty_lines=False,
+            ),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=dict.fromkeys(layout.wanted, pa.string()),
+                include_columns=layout.wanted,
+                null_values=layout.missing,
+                strings_can_be_null=True,
+                check_utf8=False,  # done before, with the line number
+            ),
+        )
+    except pa.ArrowInvalid as error:
+        raise text_errors.bad_block(path, block, line, layout, str(error)) from error
+    if table.num_rows != len(ends):
+        raise text_errors.bad_block(path, block, line, layout, "")
+    return {name: table.column(name).chunk(0) for name in layout.wanted}
+
+
+def _pad(path: Path, block: bytes, line: int, layout: Layout, notes: Notes) -> bytes:
+    """Append empty fields to the rows whose trailing fields are missing."""
+    text = np.frombuffer(block, dtype=np.uint8)
+    ends = _line_ends(block)
+    separators = np.flatnonzero(text == ord(layout.separator))
+    fields = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
+    short = np.flatnonzero((fields < len(layout.names)) & (fields > layout.last_label))
+    short = short[~_is_empty(block, ends, short)]
+    if not len(short):
+        return block
+    if not notes.padded_rows:
+        notes.first_padded = f"{path.name}, line {line + int(short[0])}"
+    notes.padded_rows += len(short)
+    insert_at = ends[short] - (text[ends[short] - 1] == ord("\r"))
+    missing_fields = len(layout.names) - fields[short]
+    padded = np.insert(text, np.repeat(insert_at, missing_fields), ord(layout.separator))
+    return padded.tobytes()
+
+
+def _line_ends(block: bytes) -> np.ndarray:
+    """Where the newlines are; an order of magnitude faster than searching for them one by one."""
+    return np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n"))
+
+
+def _is_empty(block: bytes, ends: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """Which of `lines` hold nothing, or only a carriage return."""
+    text = np.frombuffer(block, dtype=np.uint8)
+    starts = np.where(lines > 0, ends[lines - 1] + 1, 0)
+    lengths = ends[lines] - starts
+    return (lengths == 0) | ((lengths == 1) & (text[starts] == ord("\r")))

@@ -1,0 +1,59 @@
+"""Figures, drawn from the records of a study alone.
+
+One file per kind of figure; to add one, write a function from records to a figure and the numbers
+in it, and name it in :data:`FIGURES`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from dpcompare.errors import UsageError
+from dpcompare.figures.style import FORMATS, render
+from dpcompare.figures.utility import utility
+from dpcompare.results import ResultsFolder, write_atomically
+from dpcompare.summary import Records
+
+FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {"utility": utility}
+
+
+def draw(
+    folder: ResultsFolder,
+    ids: Iterable[str] | None = None,
+    figure: str | None = None,
+    formats: Sequence[str] = ("png", "svg"),
+) -> list[Path]:
+    """Draw the figures of a results folder anew.
+
+    Beside every figure ``<name>.csv`` holds exactly the numbers in it. Equal records give equal
+    files, byte for byte, with equal versions of the libraries.
+
+    Args:
+        folder: the results folder; files go to its ``figures/``.
+        ids: the trials of the present study, see :meth:`ResultsFolder.records`.
+        figure: a key of :data:`FIGURES`; None draws all.
+        formats: of `FORMATS`.
+
+    Returns:
+        The files written.
+
+    Raises:
+        UsageError: the figure or a format is unknown.
+        DpcompareError: there is nothing to draw (no file is touched), or a file cannot be written.
+    """
+    if figure is not None and figure not in FIGURES:
+        raise UsageError(f"figure {figure!r} is unknown; there are: {', '.join(FIGURES)}")
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise UsageError(f"format {unknown[0]!r} is unknown; there are: {', '.join(FORMATS)}")
+    records = folder.records(ids)
+    contents: dict[Path, bytes] = {}
+    for name in [figure] if figure else FIGURES:
+        drawing, numbers = FIGURES[name](records)
+        for form in formats:
+            contents[folder.figures / f"{name}.{form}"] = render(drawing, form)
+        contents[folder.figures / f"{name}.csv"] = numbers.to_csv(index=False).encode()
+    for path, content in contents.items():
+        write_atomically(path, content)
+    return list(contents)

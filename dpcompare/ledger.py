@@ -1,0 +1,396 @@
+"""The only place where an epsilon is made: what releases guarantee, as dp-accounting sees them.
+
+The distribution of the privacy loss (PLD) is composed by dp-accounting from a discretization that
+never reads too low; here the grid is chosen to suit the loss of one step, the rounding errors of
+the composition are measured and charged to delta, and groups and labels get the relation that
+fits them. Calibration of noise: :mod:`dpcompare.calibration`.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import dp_accounting as dp
+import numpy as np
+from dp_accounting import NeighboringRelation, rdp
+from dp_accounting.pld import PLDAccountant, pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy.special import logsumexp
+
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.privacy import (
+    ROW_RELATIONS,
+    AccountantName,
+    Guarantee,
+    Neighboring,
+    Release,
+    RowRelation,
+    Schedule,
+)
+
+RELATIONS: dict[Neighboring, NeighboringRelation] = {
+    "zero-out": NeighboringRelation.REPLACE_SPECIAL,
+    "add-or-remove-one": NeighboringRelation.ADD_OR_REMOVE_ONE,
+    "replace-one": NeighboringRelation.REPLACE_ONE,
+    "replace-one-label": NeighboringRelation.REPLACE_ONE,
+}
+LARGEST_ERROR_SHARE = 0.1
+"""The share of delta that rounding errors of a composition may take."""
+
+MASS_EXCESS = 5e-17
+"""Measured: the masses of one step in the direction of adding a row sum to 1 + this / interval^2.
+
+Over many steps on a fine grid the excess would grow by orders of magnitude, so that direction,
+which needs less accuracy, gets a grid on which it stays below a factor of about e.
+"""
+
+
+class SampledGaussian(NamedTuple):
+    """`count` Gaussian mechanisms, each on a Poisson sample of the rows."""
+
+    noise_multiplier: float
+    sampling_probability: float
+    count: int
+
+    @property
+    def loss_spread(self) -> float:
+        """Standard deviation of one step's privacy loss, about."""
+        exponent = min(700.0, self.noise_multiplier**-2)
+        return self.sampling_probability * math.sqrt(math.expm1(exponent))
+
+
+class _Atom(NamedTuple):
+    """An event that is not made of others, and how often it was released."""
+
+    event: dp.DpEvent
+    count: int
+
+
+def dpsgd_event(noise_multiplier: float, schedule: Schedule, group_size: int = 1) -> dp.DpEvent:
+    """What DP-SGD releases over a schedule.
+
+    Args:
+        noise_multiplier: standard deviation of the noise on each sum, in units of its sensitivity.
+        schedule: Poisson-sampled.
+        group_size: rows that are drawn and clipped together.
+
+    Raises:
+        UsageError: the batches are shuffled, which has no such guarantee.
+    """
+    if schedule.sampling != "poisson":
+        raise UsageError(
+            "gradients of shuffled batches cannot be accounted as Poisson samples (their "
+            "guarantee is far weaker); use sampling = poisson"
+        )
+    probability = schedule.sampling_probability(group_size)
+    return sampled_gaussian_event(SampledGaussian(noise_multiplier, probability, schedule.steps))
+
+
+def sampled_gaussian_event(gaussian: SampledGaussian) -> dp.DpEvent:
+    """The same as a dp-accounting event; no noise is no privacy, and q = 1 samples nothing."""
+    if gaussian.noise_multiplier == 0:
+        return dp.NonPrivateDpEvent()
+    event: dp.DpEvent = dp.GaussianDpEvent(gaussian.noise_multiplier)
+    if gaussian.sampling_probability < 1:
+        event = dp.PoissonSampledDpEvent(gaussian.sampling_probability, event)
+    return dp.SelfComposedDpEvent(event, gaussian.count)
+
+
+def epsilon(
+    event: dp.DpEvent,
+    delta: float,
+    neighboring: Neighboring,
+    accountant: AccountantName = "pld",
+) -> float:
+    """An upper bound on the epsilon of an event; infinite if it guarantees nothing.
+
+    Args:
+        event: any event that dp-accounting knows. Randomized responses are composed one by one
+            (dp-accounting 0.6.0 ignores how often one is self-composed).
+        delta: in (0, 1).
+        neighboring: the relation. Randomized responses are always accounted as replace-one.
+        accountant: "pld" or "rdp".
+
+    Raises:
+        UsageError: the accountant does not support the event under this relation.
+        DpcompareError: rounding errors are too large for this delta.
+    """
+    atoms = list(_atoms(event))
+    if any(isinstance(atom.event, dp.NonPrivateDpEvent) for atom in atoms):
+        return math.inf
+    responses = [a for a in atoms if isinstance(a.event, dp.RandomizedResponseDpEvent)]
+    if len(responses) == len(atoms):
+        return sum(atom.count * _response_epsilon(atom.event) for atom in responses)
+    gaussians = [_sampled_gaussian(atom) for atom in atoms if atom not in responses]
+    known = [g for g in gaussians if g is not None]
+    if len(known) < len(gaussians):
+        return _any_epsilon(atoms, delta, neighboring, accountant)
+    if any(g.noise_multiplier == 0 for g in known):
+        return math.inf
+    if accountant == "rdp":
+        return _rdp_epsilon(known, responses, delta, neighboring)
+    return _pld_epsilon(known, responses, delta, neighboring)
+
+
+def delta_of(gaussian: SampledGaussian, epsilon: float, neighboring: Neighboring) -> float:
+    """An upper bound on delta at `epsilon` for a sampled Gaussian, by PLD, rounding included."""
+    composed = _compose([gaussian], [], neighboring)
+    return max(float(loss.get_delta_for_epsilon(epsilon)) + error for loss, error in composed)
+
+
+def group_relation(neighboring: RowRelation, group_size: int) -> RowRelation:
+    """The relation by which clipped groups are accounted: replace-one above single rows.
+
+    A row that vanishes from its group leaves the group there with another value, and clipped
+    values lie up to twice the clip norm apart, as those of a replaced row do.
+
+    Raises:
+        UsageError: add-or-remove-one, which is not defined for groups that are fixed in advance.
+    """
+    if group_size == 1:
+        return neighboring
+    if neighboring == "add-or-remove-one":
+        raise UsageError(
+            "groups are fixed in advance, so adding or removing a row is not defined for them; "
+            "use neighboring = zero-out or replace-one"
+        )
+    return "replace-one"
+
+
+def guarantee(
+    releases: Sequence[Release],
+    delta: float,
+    neighboring: RowRelation,
+    accountant: AccountantName = "pld",
+) -> Guarantee:
+    """What everything that a mechanism released guarantees together.
+
+    If some release protects whole examples, the guarantee is for examples and counts all of them.
+    If all protect labels only, it is for labels, and the row relations are not defined, since the
+    features are not protected. No release at all means no guarantee.
+
+    Raises:
+        UsageError: `neighboring` is not defined for grouped clipping, or not supported.
+    """
+    texts = tuple(_text(release) for release in releases)
+    event = dp.ComposedDpEvent([release.event for release in releases])
+    if releases and all(release.unit == "label" for release in releases):
+        pure = all(isinstance(a.event, dp.RandomizedResponseDpEvent) for a in _atoms(event))
+        return Guarantee(
+            epsilon=epsilon(event, delta, "replace-one-label", accountant),
+            delta=0.0 if pure else delta,
+            unit="label",
+            neighboring="replace-one-label",
+            accountant="exact" if pure else accountant,
+            other_relations=dict.fromkeys(ROW_RELATIONS),
+            events=texts,
+        )
+    group_size = max((release.group_size for release in releases), default=1)
+
+    def under(relation: RowRelation) -> float:
+        if not releases:
+            return math.inf
+        return epsilon(event, delta, group_relation(relation, group_size), accountant)
+
+    others: dict[str, float | None] = {
+        relation: None if group_size > 1 and relation == "add-or-remove-one" else under(relation)
+        for relation in ROW_RELATIONS
+        if relation != neighboring
+    }
+    return Guarantee(under(neighboring), delta, "example", neighboring, accountant, others, texts)
+
+
+def _atoms(event: dp.DpEvent, count: int = 1) -> Iterator[_Atom]:
+    if isinstance(event, dp.ComposedDpEvent):
+        for part in event.events:
+            yield from _atoms(part, count)
+    elif isinstance(event, dp.SelfComposedDpEvent):
+        if event.count > 0:
+            yield from _atoms(event.event, count * event.count)
+    elif not isinstance(event, dp.NoOpDpEvent):
+        yield _Atom(event, count)
+
+
+def _sampled_gaussian(atom: _Atom) -> SampledGaussian | None:
+    event, probability = atom.event, 1.0
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        event, probability = event.event, event.sampling_probability
+    if not isinstance(event, dp.GaussianDpEvent):
+        return None
+    return SampledGaussian(float(event.noise_multiplier), float(probability), atom.count)
+
+
+def _response_epsilon(event: dp.DpEvent) -> float:
+    """log of keep over flip, ``log(1 + k (1 - p) / p)``: k outputs, a random one with chance p."""
+    p, k = float(event.noise_parameter), event.num_buckets
+    return math.inf if p == 0 else math.log1p(k * (1 - p) / p)
+
+
+def _pld_epsilon(
+    gaussians: Sequence[SampledGaussian],
+    responses: Sequence[_Atom],
+    delta: float,
+    neighboring: Neighboring,
+) -> float:
+    composed = _compose(gaussians, responses, neighboring)
+    error = max(error for _, error in composed)
+    if error > LARGEST_ERROR_SHARE * delta:
+        raise DpcompareError(
+            f"rounding errors of the accountant reach {error:.1e}, too much for delta "
+            f"{delta:.1e}; take fewer steps or a larger delta"
+        )
+    return max(float(loss.get_epsilon_for_delta(delta - error)) for loss, error in composed)
+
+
+def _compose(
+    gaussians: Sequence[SampledGaussian], responses: Sequence[_Atom], neighboring: Neighboring
+) -> list[tuple[pld_pmf.PLDPmf, float]]:
+    """The privacy loss of all events in each direction of the relation.
+
+    With each comes a bound on what rounding did to any delta of it: mass that the transform lost,
+    made up or turned negative. A single step's mass may exceed 1 by roundings that are on the
+    safe side; what its powers explain is not an error.
+    """
+    removing = min(_interval(g) for g in gaussians)
+    steps = sum(g.count for g in gaussians)
+    directions = {"_pmf_remove": removing}
+    if RELATIONS[neighboring] != NeighboringRelation.REPLACE_ONE:  # that one is symmetric
+        directions["_pmf_add"] = max(removing, math.sqrt(steps * MASS_EXCESS))
+    return [
+        _compose_direction(name, interval, gaussians, responses, neighboring)
+        for name, interval in directions.items()
+    ]
+
+
+def _compose_direction(
+    name: str,
+    interval: float,
+    gaussians: Sequence[SampledGaussian],
+    responses: Sequence[_Atom],
+    neighboring: Neighboring,
+) -> tuple[pld_pmf.PLDPmf, float]:
+    parts, error = [], 0.0
+    for g in gaussians:
+        both = pld.from_gaussian_mechanism(
+            g.noise_multiplier,
+            value_discretization_interval=interval,
+            sampling_prob=g.sampling_probability,
+            neighboring_relation=RELATIONS[neighboring],
+        )
+        single = getattr(both, name).to_dense_pmf()
+        composed = single.self_compose(g.count)
+        masses = _masses(composed)
+        expected = math.exp(g.count * math.log1p(math.fsum(_masses(single)) - 1.0))
+        error += abs(math.fsum(masses) - expected) - float(masses[masses < 0].sum())
+        parts.append(composed)
+    for atom in responses:
+        response = pld.from_randomized_response(
+            atom.event.noise_parameter,
+            atom.event.num_buckets,
+            value_discretization_interval=interval,
+        )
+        parts += [response._pmf_remove.to_dense_pmf()] * atom.count
+    total = parts[0]
+    for part in parts[1:]:
+        total = total.compose(part)
+    return total, error
+
+
+def _interval(gaussian: SampledGaussian) -> float:
+    """A grid step that suits the loss: fine against one step's spread, coarse enough to be fast."""
+    spread = gaussian.loss_spread
+    return min(0.1 * spread, 1e-3 * max(1.0, spread * math.sqrt(gaussian.count)), 2e-3)
+
+
+def _masses(pmf: pld_pmf.DensePLDPmf) -> np.ndarray:
+    return np.append(np.asarray(pmf._probs), pmf._infinity_mass)
+
+
+def _rdp_epsilon(
+    gaussians: Sequence[SampledGaussian],
+    responses: Sequence[_Atom],
+    delta: float,
+    neighboring: Neighboring,
+) -> float:
+    orders = np.array(rdp.RdpAccountant().orders)
+    total = np.zeros(len(orders))
+    for g in gaussians:
+        if RELATIONS[neighboring] == NeighboringRelation.REPLACE_ONE:
+            total += g.count * _replace_one_divergences(g, orders)
+        else:
+            single = rdp.RdpAccountant(list(orders), RELATIONS[neighboring])
+            single.compose(sampled_gaussian_event(g._replace(count=1)))
+            total += g.count * np.asarray(single._rdp)
+    for atom in responses:  # a pure guarantee bounds the divergence of every order
+        total += atom.count * _response_epsilon(atom.event)
+    return float(rdp.compute_epsilon(orders, total, delta)[0])
+
+
+def _replace_one_divergences(gaussian: SampledGaussian, orders: np.ndarray) -> np.ndarray:
+    """Rényi divergences of one sampled Gaussian step when a row is replaced, (orders,).
+
+    dp-accounting's RDP has no Poisson sampling under replace-one. With N(m) a normal of standard
+    deviation sigma, the pair that is easiest to tell apart is (1-q) N(0) + q N(1) against
+    (1-q) N(0) + q N(-1): fix which other rows were drawn, so that the outputs are mixtures of a
+    normal A at 0 with normals U and V at points of the unit ball. For an event S with A(S) =
+    Phi(z), Neyman and Pearson give U(S) <= Phi(z + 1/sigma) and V(S) >= Phi(z - 1/sigma), and a
+    half-line attains both at once for U at 1 and V at -1. So this pair has the largest
+    hockey-stick divergence at every epsilon, hence the largest divergence of every order.
+    The integral is a trapezoid sum, which converges exponentially for such functions.
+    """
+    sigma, q = gaussian.noise_multiplier, gaussian.sampling_probability
+    divergences = []
+    for order in orders:
+        # The integrand is a sum of normals with means between 1 - 2 * order and 2 * order.
+        reach = 2 * order + 12 * sigma
+        x = np.linspace(-reach, reach, int(2 * reach / sigma * 12) + 1)
+        up = np.logaddexp(_log(1 - q), math.log(q) + (2 * x - 1) / (2 * sigma**2))
+        down = np.logaddexp(_log(1 - q), math.log(q) - (2 * x + 1) / (2 * sigma**2))
+        density = -(x**2) / (2 * sigma**2) - math.log(sigma * math.sqrt(2 * math.pi))
+        integral = logsumexp(density + order * up + (1 - order) * down) + math.log(x[1] - x[0])
+        divergences.append(max(0.0, float(integral)) / (order - 1))
+    return np.array(divergences)
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
+
+
+def _any_epsilon(
+    atoms: Sequence[_Atom], delta: float, neighboring: Neighboring, accountant: AccountantName
+) -> float:
+    """dp-accounting at its own settings, for events that are not known better here."""
+    relation = RELATIONS[neighboring]
+    made: dp.PrivacyAccountant = (
+        rdp.RdpAccountant(neighboring_relation=relation)
+        if accountant == "rdp"
+        else PLDAccountant(neighboring_relation=relation)
+    )
+    replaced_in_rdp = accountant == "rdp" and relation == NeighboringRelation.REPLACE_ONE
+    for atom in atoms:
+        is_response = isinstance(atom.event, dp.RandomizedResponseDpEvent)
+        # Its RDP of a Gaussian ignores that a replaced row moves a sum by twice the norm.
+        if not made.supports(atom.event) or (replaced_in_rdp and not is_response):
+            raise UsageError(
+                f"the accountant {accountant} cannot account {atom.event} under {neighboring}"
+            )
+        repeats = atom.count if is_response else 1
+        for _ in range(repeats):
+            made.compose(atom.event, atom.count // repeats)
+    return float(made.get_epsilon(delta))
+
+
+def _text(release: Release) -> str:
+    groups = f", groups of {release.group_size}" if release.group_size > 1 else ""
+    parts = [f"{a.count} x {_event_text(a.event)}" for a in _atoms(release.event)]
+    return f"{' and '.join(parts)} (unit: {release.unit}{groups})"
+
+
+def _event_text(event: dp.DpEvent) -> str:
+    if isinstance(event, dp.PoissonSampledDpEvent):
+        return f"Poisson sample q={event.sampling_probability:.6g} of {_event_text(event.event)}"
+    if isinstance(event, dp.GaussianDpEvent):
+        return f"Gaussian sigma={event.noise_multiplier:.8g}"
+    if isinstance(event, dp.RandomizedResponseDpEvent):
+        return f"randomized response eps={_response_epsilon(event):.8g} k={event.num_buckets}"
+    return type(event).__name__

@@ -1,0 +1,258 @@
+"""The records of a study as one tidy frame, from which table, figures and CSV are all made."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from dpcompare.errors import DpcompareError
+from dpcompare.privacy import ROW_RELATIONS
+from dpcompare.results import ResultsFolder, write_atomically
+
+Records = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric is shown.
+
+    Attributes:
+        title: its name on axes and in tables.
+        better: which values are better; "one" where 1 is right and both sides are wrong.
+        uninformed: its value for the best prediction that ignores the features.
+    """
+
+    title: str
+    better: Literal["higher", "lower", "one"]
+    uninformed: float | None = None
+
+
+METRICS = {
+    "auc": Metric("AUC", "higher", 0.5),
+    "log_loss": Metric("log loss", "lower"),
+    "normalized_entropy": Metric("normalized entropy", "lower", 1.0),
+    "calibration": Metric("calibration", "one", 1.0),
+}
+SELECTION_METRIC = "log_loss"
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """All trials of one curve at one epsilon.
+
+    Attributes:
+        trials: done and failed, of all candidates.
+        candidates: the distinct candidates, in order of appearance.
+        chosen: the done trials of the candidate that is shown, by seed.
+        seeds: the seeds that the study runs.
+    """
+
+    label: str
+    epsilon: float
+    trials: list[Mapping[str, Any]]
+    candidates: list[dict[str, Any]]
+    chosen: list[Mapping[str, Any]]
+    seeds: list[int]
+
+
+def summarize(records: Records) -> pd.DataFrame:
+    """One row per curve and epsilon: everything that the table and the figures show.
+
+    Means and standard errors (ddof = 1, nan for one seed) are over the seeds of the test metrics;
+    undefined values are left out and ``<metric>_n`` counts the rest. Where parameters were tuned,
+    the candidate with the lowest mean log loss on the **validation** rows is shown, among those
+    with the most seeds scored; test metrics never select. Trials that failed or have no record
+    yet are named in the columns ``failed`` and ``missing``, so a curve and epsilon of which
+    nothing is left still has a row. `docs/results.md` lists the columns.
+
+    Args:
+        records: of one study, as :meth:`ResultsFolder.records` returns them.
+
+    Raises:
+        DpcompareError: there are no records.
+    """
+    if not records:
+        raise DpcompareError(
+            "there are no records to summarize; run a study first: dpcompare run-study <study>"
+        )
+    cells, superseded = _cells(records)
+    best = _best_possible(records)
+    mechanisms = {record["label"]: record["mechanism"] for record in records}
+    shared = {key: records[-1][key] for key in ("study", "title", "task", "metric")}
+    rows = []
+    for cell in cells:
+        row = shared | {"mechanism": mechanisms[cell.label], "label": cell.label}
+        row |= {"epsilon": cell.epsilon} | _selection(cell)
+        for name in METRICS:
+            row |= _moments(name, _values(cell.chosen, "test", name))
+            row[f"validation_{name}"] = _mean(_values(cell.chosen, "validation", name))
+            row[f"best_possible_{name}"] = best[name]
+        row["worse_than_base_rate"] = row["normalized_entropy"] > 1
+        rows.append(row | _privacy(cell) | _bookkeeping(cell, superseded))
+    return pd.DataFrame(rows)
+
+
+def shown_trials(records: Records) -> dict[tuple[str, float], list[Mapping[str, Any]]]:
+    """The trials behind each row of :func:`summarize`, by seed, keyed by (label, epsilon)."""
+    return {(cell.label, cell.epsilon): cell.chosen for cell in _cells(records)[0]}
+
+
+def write_summary(folder: ResultsFolder, ids: Iterable[str] | None = None) -> pd.DataFrame:
+    """Write ``summary.csv`` of a results folder from its records, atomically, and return it.
+
+    Args:
+        folder: the results folder.
+        ids: the trials of the present study, see :meth:`ResultsFolder.records`.
+
+    Raises:
+        DpcompareError: there are no records, or the file cannot be written.
+    """
+    summary = summarize(folder.records(ids))
+    write_atomically(folder.summary, summary.to_csv(index=False).encode())
+    return summary
+
+
+def _cells(records: Records) -> tuple[list[_Cell], int]:
+    """The trials by curve (in order of appearance) and epsilon (ascending)."""
+    newest = {_coordinates(record): record for record in records}
+    grouped: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
+    for record in newest.values():
+        grouped.setdefault(record["label"], {}).setdefault(record["epsilon"], []).append(record)
+    seeds = sorted({record["seed"] for record in records})
+    swept = {record["epsilon"] for record in records if math.isfinite(record["epsilon"])}
+    cells = []
+    for label, by_epsilon in grouped.items():
+        private = any(math.isfinite(epsilon) for epsilon in by_epsilon)
+        for epsilon in sorted(set(by_epsilon) | (swept if private else set())):
+            trials = by_epsilon.get(epsilon, [])
+            candidates: list[dict[str, Any]] = []
+            for trial in trials:
+                if trial["candidate"] not in candidates:
+                    candidates.append(trial["candidate"])
+            chosen = _choose(trials, candidates)
+            cells.append(_Cell(label, epsilon, trials, candidates, chosen, seeds))
+    return cells, len(records) - len(newest)
+
+
+def _coordinates(record: Mapping[str, Any]) -> tuple[str, float, int, str]:
+    candidate = json.dumps(record["candidate"], sort_keys=True)
+    return record["label"], record["epsilon"], record["seed"], candidate
+
+
+def _choose(
+    trials: list[Mapping[str, Any]], candidates: list[dict[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """The done trials of the candidate with the best validation score, by seed.
+
+    A candidate that diverged on some seeds must not win by the seeds it survived, so those with
+    fewer scores come last. Several candidates of which none has a score: none is chosen.
+    """
+    done = [trial for trial in trials if trial["status"] == "done"]
+    of_candidate = [[trial for trial in done if trial["candidate"] == c] for c in candidates]
+
+    def rank(group: list[Mapping[str, Any]]) -> tuple[int, float]:
+        scores = _values(group, "validation", SELECTION_METRIC)
+        return -scores.size, _mean(scores) if scores.size else math.inf
+
+    best = min(of_candidate, key=rank, default=[])
+    if len(candidates) > 1 and rank(best)[0] == 0:
+        return []
+    return sorted(best, key=lambda trial: trial["seed"])
+
+
+def _values(trials: Records, part: str, metric: str) -> np.ndarray:
+    """The defined values of a metric, (k,) with k <= number of trials."""
+    values = [(trial[part] or {}).get(metric) for trial in trials]
+    return np.array([value for value in values if value is not None], dtype=float)
+
+
+def _mean(values: np.ndarray) -> float:
+    return fmean(values) if values.size else math.nan
+
+
+def _moments(name: str, values: np.ndarray) -> dict[str, float]:
+    mean, n, error = _mean(values), values.size, math.nan
+    if n > 1 and math.isfinite(mean):
+        error = math.sqrt(float(np.square(values - mean).sum()) / (n - 1) / n)
+    return {name: mean, f"{name}_se": error, f"{name}_n": n}
+
+
+def _best_possible(records: Records) -> dict[str, float]:
+    """The scores of the true rates, once per seed, since all curves share the seed's test rows."""
+    of_seed = {r["seed"]: r["best_possible"] for r in records if r["best_possible"]}
+    scores = [{"best_possible": score} for score in of_seed.values()]
+    return {name: _mean(_values(scores, "best_possible", name)) for name in METRICS}
+
+
+def _selection(cell: _Cell) -> dict[str, Any]:
+    chosen = cell.chosen[0]["candidate"] if cell.chosen else {}
+    return {
+        "candidate": _settings(chosen),
+        "n_candidates": len(cell.candidates),
+        "tuned": len(cell.candidates) > 1,
+        "n_seeds": len(cell.chosen),
+        "seeds": " ".join(str(trial["seed"]) for trial in cell.chosen),
+    }
+
+
+def _privacy(cell: _Cell) -> dict[str, Any]:
+    """The guarantee of the trials shown, or of failed ones that got as far as stating it."""
+    stated = [t["guarantee"] for t in cell.chosen or cell.trials if t["guarantee"]]
+    first: Mapping[str, Any] = max(stated, key=lambda g: g["epsilon"], default={})
+    relations = {first["neighboring"]: first["epsilon"]} | first["other_relations"] if first else {}
+    return {
+        "guarantee_epsilon": first.get("epsilon", math.nan),
+        **{key: first.get(key) for key in ("unit", "neighboring", "accountant")},
+        "delta": first.get("delta", math.nan),
+        **{relation_column(name): _number(relations.get(name)) for name in ROW_RELATIONS},
+        "events": "; ".join(first.get("events", ())),
+    }
+
+
+def _bookkeeping(cell: _Cell, superseded: int) -> dict[str, Any]:
+    trials = cell.chosen or cell.trials
+    first = trials[0] if trials else {}
+    schedule, rows = first.get("schedule") or {}, first.get("rows") or {}
+    run = [(trial["seed"], trial["candidate"]) for trial in cell.trials]
+    expected = [(seed, c) for c in cell.candidates or [{}] for seed in cell.seeds]
+    failed = [trial for trial in cell.trials if trial["status"] == "failed"]
+    return {
+        **{key: schedule.get(key) for key in ("examples", "batch_size", "steps", "sampling")},
+        "test_rows": rows.get("test"),
+        "n_failed": len(failed),
+        "failed": _reasons(failed),
+        "missing": ", ".join(_trial(*trial) for trial in expected if trial not in run),
+        "superseded": superseded,
+        "notes": " ".join(dict.fromkeys(note for t in cell.chosen for note in t["notes"])),
+    }
+
+
+def _reasons(failed: Records) -> str:
+    """Failed trials, those of one reason together."""
+    trials: dict[str, list[str]] = {}
+    for trial in failed:
+        reason = trial["error"] or "no reason given"
+        trials.setdefault(reason, []).append(_trial(trial["seed"], trial["candidate"]))
+    return "; ".join(f"{', '.join(names)}: {reason}" for reason, names in trials.items())
+
+
+def _settings(candidate: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in candidate.items())
+
+
+def _trial(seed: int, candidate: Mapping[str, Any]) -> str:
+    return f"seed {seed}" + (f" ({_settings(candidate)})" if candidate else "")
+
+
+def relation_column(relation: str) -> str:
+    """The column that holds the epsilon of a row's trials under a row relation."""
+    return f"epsilon_{relation.replace('-', '_')}"
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,342 @@
+"""One trial: a complete configuration in, a record out.
+
+A configuration is a plain dictionary, made by :mod:`dpcompare.study`, that holds every value that
+may change the result (see :class:`Configuration`). `run_trial` is all that the runner knows.
+"""
+
+import functools
+import hashlib
+import json
+import math
+import platform
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+
+from dpcompare import data, ledger as accounting, tasks
+from dpcompare.data import Dataset, Features
+from dpcompare.embeddings import EmbeddingTables
+from dpcompare.errors import DpcompareError
+from dpcompare.mechanism import Mechanism, find
+from dpcompare.model import Model
+from dpcompare.privacy import Budget, Schedule, check_delta
+from dpcompare.randomness import PRNG, digest, numpy_generator
+from dpcompare.results import FORMAT
+from dpcompare.tasks import Task
+from dpcompare.trainer import Recipe, Streams, predict, train
+
+PARTS = ("train", "validation", "test")
+
+
+class About(TypedDict):
+    """What a configuration says of itself that cannot change its result."""
+
+    study: str
+    title: str
+    metric: str
+    label: str
+    candidate: dict[str, Any]
+
+
+class Configuration(TypedDict):
+    """Everything that may change a trial's result, in plain JSON values, and `about`.
+
+    Attributes:
+        task: name of the task.
+        data: source ("synthetic" or a prepared folder), its arguments, split and checksum.
+        model: buckets, tower and how categories are encoded.
+        training: optimizer, learning rate, decay, momentum, batch size, epochs, chunk size.
+        mechanism: name, all parameters, and the version of its code.
+        budget: epsilon (or "inf"), delta, neighboring, accountant, allow_large_delta.
+        seed: names the random streams.
+        dpcompare: version of this package.
+        about: where the trial belongs.
+    """
+
+    task: str
+    data: dict[str, Any]
+    model: dict[str, Any]
+    training: dict[str, Any]
+    mechanism: dict[str, Any]
+    budget: dict[str, Any]
+    seed: int
+    dpcompare: str
+    about: About
+
+
+def identity(configuration: Configuration) -> str:
+    """The hash that tells trials apart: of all that may change the result and nothing else.
+
+    Where a prepared data set lies does not count; its checksum does.
+    """
+    counted = {key: value for key, value in configuration.items() if key != "about"}
+    counted["data"] = {k: v for k, v in configuration["data"].items() if k != "path"}
+    text = json.dumps(counted, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def run_trial(
+    configuration: Configuration, report: Callable[[float], None] = lambda fraction: None
+) -> dict[str, Any]:
+    """Build, calibrate, release, train, evaluate, and state the guarantee.
+
+    Args:
+        configuration: of the trial.
+        report: called with the fraction of the training that is done.
+
+    Returns:
+        A record with the fields of :data:`dpcompare.results.FIELDS`.
+
+    Raises:
+        DpcompareError: training diverged, the data set changed, or a setting cannot work.
+    """
+    timings: dict[str, float] = {}
+    task = tasks.find(configuration["task"])
+    budget = budget_of(configuration)
+    with _timed(timings, "data"):
+        examples = load_examples(configuration)
+    schedule = schedule_of(configuration, len(examples.labels["train"]))
+    settings = configuration["budget"]
+    check_delta(budget.delta, schedule.examples, allow_large_delta=settings["allow_large_delta"])
+    plugin = find(configuration["mechanism"]["name"])
+    mechanism = plugin.build(configuration["mechanism"]["parameters"])
+    with _timed(timings, "calibrate"):
+        mechanism = mechanism.calibrate(budget, schedule, task)
+    with _timed(timings, "release"):
+        mechanism, released = mechanism.release_labels(
+            examples.labels["train"],
+            examples.features["train"],
+            numpy_generator(*label_stream(configuration, mechanism, task)),
+            task,
+        )
+    with _timed(timings, "train"):
+        parameters = train(
+            mechanism,
+            task,
+            examples.model,
+            examples.features["train"],
+            released,
+            schedule,
+            recipe_of(configuration),
+            _streams(configuration),
+            report,
+        )
+    with _timed(timings, "evaluate"):
+        predictions = {
+            part: predict(mechanism, task, examples.model, parameters, examples.features[part])
+            for part in ("validation", "test")
+        }
+        metrics = {
+            part: _evaluate(task, examples.labels[part], predictions[part]) for part in predictions
+        }
+    with _timed(timings, "account"):
+        guarantee = accounting.guarantee(
+            mechanism.events(schedule), budget.delta, budget.neighboring, budget.accountant
+        )
+    best = examples.true_rates
+    return _record(
+        configuration,
+        status="done",
+        guarantee=vars(guarantee) | {"events": list(guarantee.events)},
+        schedule=vars(schedule),
+        rows={part: len(examples.labels[part]) for part in PARTS},
+        validation=metrics["validation"],
+        test=metrics["test"],
+        best_possible=None if best is None else _evaluate(task, examples.labels["test"], best),
+        notes=[*mechanism.notes(), *examples.notes],
+        diagnostics={
+            "calibrated": _calibrated(mechanism),
+            "mean_prediction": float(np.mean(predictions["test"])),
+            "parameters": examples.model.parameters,
+        },
+        timings={name: round(seconds, 4) for name, seconds in timings.items()},
+    )
+
+
+def failed_record(configuration: Configuration, reason: str) -> dict[str, Any]:
+    """The record of a trial that did not finish."""
+    return _record(configuration, status="failed", error=reason)
+
+
+class Examples(NamedTuple):
+    """A data set as one trial sees it.
+
+    Attributes:
+        model: the network that fits its columns.
+        features: of each of PARTS.
+        labels: (rows,) true labels of each of PARTS.
+        true_rates: (test rows,) the best possible predictions, where they are known.
+        notes: what a reader of the results must know of the encoding.
+    """
+
+    model: Model
+    features: dict[str, Features]
+    labels: dict[str, np.ndarray]
+    true_rates: np.ndarray | None
+    notes: list[str]
+
+
+def load_examples(configuration: Configuration) -> Examples:
+    """The encoded and split data of a configuration; the last one is remembered."""
+    sections = {key: configuration[key] for key in ("task", "data", "model")}  # type: ignore[literal-required]
+    return _load_examples(json.dumps(sections, sort_keys=True))
+
+
+@functools.lru_cache(maxsize=1)
+def _load_examples(sections: str) -> Examples:
+    configuration = json.loads(sections)
+    settings, task = configuration["data"], tasks.find(configuration["task"])
+    dataset = load_dataset(settings)
+    if dataset.checksum != settings["checksum"]:
+        raise DpcompareError(
+            f"the data set {settings.get('path', settings['source'])} has changed since the study "
+            "was expanded; run the study again"
+        )
+    if task.name not in dataset.labels:
+        raise DpcompareError(
+            f"the data set {dataset.name} has no label for task {task.name!r}; "
+            f"it has: {', '.join(dataset.labels)}"
+        )
+    slices = dict(zip(PARTS, data.split_rows(dataset.rows, settings["split"]), strict=True))
+    encoder, notes = _encoder(dataset, slices["train"], configuration["model"])
+    labels = dataset.labels[task.name]
+    rates = dataset.true_rates
+    return Examples(
+        Model(
+            len(dataset.numeric_names),
+            EmbeddingTables(tuple(encoder.sizes)),
+            tuple(configuration["model"]["tower"]),
+        ),
+        {part: data.encode(dataset, rows, encoder) for part, rows in slices.items()},
+        {part: np.asarray(labels[rows]) for part, rows in slices.items()},
+        None if rates is None else np.asarray(rates[slices["test"]]),
+        notes,
+    )
+
+
+def load_dataset(settings: dict[str, Any]) -> Dataset:
+    """The data set that the `data` section of a configuration names."""
+    if settings["source"] == "synthetic":
+        return data.synthetic(settings["rows"], settings["seed"], settings["base_rate"])
+    return data.load_prepared(Path(settings["path"]))
+
+
+def budget_of(configuration: Configuration) -> Budget:
+    """The budget section as numbers."""
+    settings = configuration["budget"]
+    return Budget(
+        float(settings["epsilon"]),
+        settings["delta"],
+        settings["neighboring"],
+        settings["accountant"],
+    )
+
+
+def schedule_of(configuration: Configuration, examples: int) -> Schedule:
+    """The schedule of a configuration on `examples` training rows."""
+    training = configuration["training"]
+    sampling = find(configuration["mechanism"]["name"]).factory.sampling
+    return Schedule.from_epochs(examples, training["batch_size"], training["epochs"], sampling)
+
+
+def recipe_of(configuration: Configuration) -> Recipe:
+    """The optimizer's part of the training section."""
+    names = ("optimizer", "learning_rate", "decay", "momentum", "chunk_size")
+    return Recipe(**{name: configuration["training"][name] for name in names})
+
+
+def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task) -> tuple[Any, ...]:
+    """The words that name the draw of the labels: shared by all that differ only in training.
+
+    What decides the draw is the kernel; where a mechanism has none, its parameters and budget do.
+    """
+    kernel = mechanism.kernel(task)
+    settings = configuration["mechanism"]
+    what: Any = (
+        {"parameters": settings["parameters"], "budget": configuration["budget"]}
+        if kernel is None
+        else hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
+    )
+    checksum, split = configuration["data"]["checksum"], configuration["data"]["split"]
+    return "labels", checksum, split, settings["name"], what, configuration["seed"]
+
+
+def _streams(configuration: Configuration) -> Streams:
+    shared = (configuration["data"]["checksum"], configuration["seed"])
+    # The code's version and the file names do not enter: the same settings draw the same noise.
+    settings = {k: v for k, v in configuration["mechanism"].items() if k != "version"}
+    counted = {
+        **{k: v for k, v in configuration.items() if k not in ("about", "dpcompare")},
+        "mechanism": settings,
+        "data": {k: v for k, v in configuration["data"].items() if k != "path"},
+    }
+    return Streams(shared, (digest(counted).hex(),))
+
+
+def _encoder(
+    dataset: Dataset, train_rows: slice, settings: dict[str, Any]
+) -> tuple[data.HashBuckets | data.Vocabulary, list[str]]:
+    if settings["categories"] == "hash":
+        return data.HashBuckets.for_columns(settings["buckets"], dataset), []
+    vocabulary = data.Vocabulary.learn(dataset, train_rows, settings["min_count"])
+    return vocabulary, ["the vocabulary was learnt from the training rows, outside any guarantee"]
+
+
+def _evaluate(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
+    if not np.all(np.isfinite(predictions)):
+        raise DpcompareError("some predictions are nan; training diverged at its last steps")
+    return dict(task.evaluate(labels, predictions))
+
+
+def _calibrated(mechanism: Mechanism) -> dict[str, float]:
+    """The values that calibration found: the fields whose default is None."""
+    fields = type(mechanism).__dataclass_fields__.values()
+    found = {f.name: getattr(mechanism, f.name) for f in fields if f.default is None}
+    return {name: float(value) for name, value in found.items() if np.ndim(value) == 0}
+
+
+def _record(configuration: Configuration, **values: Any) -> dict[str, Any]:
+    about = configuration["about"]
+    empty = dict.fromkeys(
+        ("error", "guarantee", "schedule", "rows", "validation", "test", "best_possible")
+    )
+    return {
+        "format": FORMAT,
+        "id": identity(configuration),
+        **{key: about[key] for key in ("study", "title", "metric", "label", "candidate")},  # type: ignore[literal-required]
+        "task": configuration["task"],
+        "mechanism": configuration["mechanism"]["name"],
+        "epsilon": float(configuration["budget"]["epsilon"]),
+        "seed": configuration["seed"],
+        "configuration": {k: v for k, v in configuration.items() if k != "about"},
+        **empty,
+        "notes": [],
+        "diagnostics": {},
+        "timings": {},
+        "versions": _versions(),
+        "prng": PRNG,
+        **values,
+    }
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    packages = ("dpcompare", "jax", "jaxlib", "flax", "optax", "dp-accounting", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+@contextmanager
+def _timed(timings: dict[str, float], name: str) -> Any:
+    start = time.perf_counter()
+    yield
+    timings[name] = time.perf_counter() - start
+
+
+def is_private(configuration: Configuration) -> bool:
+    """Whether the trial has a finite budget."""
+    return math.isfinite(float(configuration["budget"]["epsilon"]))

@@ -1,0 +1,1 @@
+"""The bundled studies, one TOML file each."""
