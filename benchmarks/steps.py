@@ -50,7 +50,7 @@ def build(width: int, depth: int, batch_size: int) -> dict[str, Callable[[], obj
     from dpcompare.clipping import clipped_sum
     from dpcompare.data.dataset import Features
     from dpcompare.embeddings import EmbeddingTables
-    from dpcompare.model import Model
+    from dpcompare.model import Model, Parameters
     from dpcompare.tasks import PCTR
 
     rng = np.random.default_rng(0)
@@ -66,11 +66,11 @@ def build(width: int, depth: int, batch_size: int) -> dict[str, Callable[[], obj
     present = jnp.ones(batch_size, bool)
 
     @jax.jit
-    def ordinary(p: dict) -> dict:
+    def ordinary(p: Parameters) -> Parameters:
         return jax.grad(lambda q: jnp.mean(PCTR.loss(model.logits(q, features), labels)))(p)
 
     @jax.jit
-    def clipped(p: dict) -> dict:
+    def clipped(p: Parameters) -> Parameters:
         return clipped_sum(
             model,
             p,
@@ -83,10 +83,11 @@ def build(width: int, depth: int, batch_size: int) -> dict[str, Callable[[], obj
     variants = {"non-private, dense": ordinary, "clipped sum": clipped}
     for step in variants.values():
         jax.block_until_ready(step(parameters))
-    return {
-        name: lambda step=step: jax.block_until_ready(step(parameters))
-        for name, step in variants.items()
-    }
+
+    def timed(step: Callable[[Parameters], Parameters]) -> Callable[[], object]:
+        return lambda: jax.block_until_ready(step(parameters))
+
+    return {name: timed(step) for name, step in variants.items()}
 
 
 def report(batch_size: int, times: dict[str, list[float]]) -> None:

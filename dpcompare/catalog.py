@@ -6,13 +6,27 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
+from dpcompare.errors import UsageError
+
 MECHANISMS = "dpcompare.mechanisms"
 """The entry-point group in which packages announce their mechanisms."""
 
 
 def mechanisms() -> dict[str, EntryPoint]:
-    """The installed mechanisms, by name."""
-    return {point.name: point for point in sorted(entry_points(group=MECHANISMS))}
+    """The installed mechanisms, by name.
+
+    Raises:
+        UsageError: two packages announce different mechanisms of one name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(entry_points(group=MECHANISMS)):
+        other = found.setdefault(point.name, point)
+        if other.value != point.value:
+            raise UsageError(
+                f"two installed mechanisms are called {point.name!r}: {other.value} and "
+                f"{point.value}; uninstall the package of one of them"
+            )
+    return found
 
 
 def studies() -> dict[str, Traversable]:

@@ -149,8 +149,8 @@ def run_study(
     failed = conduct.run(chosen, folder, workers, click.echo)
     if failed:
         raise DpcompareError(
-            f"{failed} trials failed; the table names them and {folder}/trials.jsonl holds the "
-            "reasons. The others are complete"
+            f"failed trials: {failed}. The table names them with their reasons; the others are "
+            f"complete, and the same command tries again. Records: {folder}/trials.jsonl"
         )
 
 
@@ -221,7 +221,7 @@ def calibrate(
     Example:
       dpcompare calibrate --epsilon 1 --examples 100000 --batch-size 4096 --epochs 30
     """
-    from dpcompare import noisecal as calibration
+    from dpcompare import calibration
     from dpcompare.privacy import Budget, Schedule, check_delta, default_delta
 
     if (epochs is None) == (steps is None):

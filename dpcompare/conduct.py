@@ -13,7 +13,7 @@ from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.study import Study, resolved
 from dpcompare.summary import summarize, write_summary
-from dpcompare.trial import Configuration, failed_record, identity
+from dpcompare.trial import Configuration, counted, failed_record, identity
 
 Say = Callable[[str], Any]
 
@@ -34,19 +34,22 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         UsageError: the study cannot work with its data.
         DpcompareError: the folder cannot be written, or another run is writing to it.
     """
-    configurations = sorted(expand(study), key=estimate.cost, reverse=True)
+    planned = expand(study)
+    configurations = sorted(planned, key=estimate.cost, reverse=True)
     configurations.sort(key=lambda c: c["seed"])  # stable: the longest first within each seed
+    identities = [identity(c) for c in configurations]
     folder = ResultsFolder(path)
     with folder.lock():
-        for line in reasons_to_run_again(folder, configurations):
+        done = _done_records(folder)
+        for line in [*_warnings(folder), *reasons_to_run_again(done, configurations)]:
             say(line)
-        identities = [identity(c) for c in configurations]
         write_atomically(folder.study, tomli_w.dumps(resolved(study)).encode())
-        folder.write_plan([identity(c) for c in expand(study)])
+        folder.write_plan([identity(c) for c in planned])
+        _rename(folder, done, planned)
         costs = [estimate.cost(c) for c in configurations]
         with ProgressBar(costs, study.name) as bar:
             outcome = runner.run_missing(
-                configurations,
+                [dict(c) for c in configurations],
                 identities,
                 folder,
                 runner.LocalExecutor(workers),
@@ -54,7 +57,8 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
                 _failed,
                 bar,
             )
-    say(f"{outcome.done} trials run, {outcome.skipped} already there, {outcome.failed} failed.")
+    counts = f"{outcome.done} done, {outcome.failed} failed, {outcome.skipped} already there"
+    say(f"Trials: {counts}.")
     show(path, say)
     return outcome.failed
 
@@ -68,8 +72,8 @@ def show(path: Path, say: Say) -> None:
     folder = ResultsFolder(path)
     ids = folder.plan()
     records = folder.records(ids)
-    for warning in folder.warnings:
-        say(f"Warning: {warning}")
+    for warning in _warnings(folder):
+        say(warning)
     summary = write_summary(folder, ids)
     drawn = figures.draw(folder, ids) if not summary.empty else []
     say(report.table(summarize(records)))
@@ -95,23 +99,44 @@ def dry_run(study: Study, workers: int | None) -> str:
     return "\n".join(lines)
 
 
-def reasons_to_run_again(folder: ResultsFolder, configurations: list[Configuration]) -> list[str]:
-    """Which trials have records made with other settings, and what has changed since."""
-    if not folder.trials.exists():
-        return []
-    done = folder.done_ids()
-    previous = {_place(r, r["configuration"]): r for r in folder.records()} if done else {}
+def reasons_to_run_again(
+    done: list[dict[str, Any]], configurations: list[Configuration]
+) -> list[str]:
+    """Which trials were done with other settings, and what has changed since."""
+    identities = {record["id"] for record in done}
+    previous = {_place(r, r["configuration"]): r["configuration"] for r in done}
     changes: Counter[tuple[str, str]] = Counter()
     for configuration in configurations:
         about = configuration["about"]
-        record = previous.get(_place(about, configuration))
-        if identity(configuration) not in done and record and record["status"] == "done":
-            changed = ", ".join(_differences(record["configuration"], configuration)) or "nothing"
+        before = previous.get(_place(about, configuration))
+        if before and identity(configuration) not in identities:
+            changed = ", ".join(_differences(before, counted(configuration)))
             changes[about["label"], changed] += 1
     return [
-        f"{count} trials of {label} run again, for these have changed: {changed}"
+        f"{label}: {count} of its trials run again, because these settings have changed: {changed}"
         for (label, changed), count in changes.items()
     ]
+
+
+def _done_records(folder: ResultsFolder) -> list[dict[str, Any]]:
+    """The newest record of each trial that is done, oldest first; none for a new folder."""
+    done = folder.done_ids()
+    return [record for record in folder.records() if record["id"] in done] if done else []
+
+
+def _rename(
+    folder: ResultsFolder, done: list[dict[str, Any]], configurations: list[Configuration]
+) -> None:
+    """A trial that was done under another label or title gets a record with the present one."""
+    records = {record["id"]: record for record in done}
+    for configuration in configurations:
+        record = records.get(identity(configuration))
+        if record and not configuration["about"].items() <= record.items():
+            folder.append(record | configuration["about"])
+
+
+def _warnings(folder: ResultsFolder) -> list[str]:
+    return [f"Warning: {warning}" for warning in folder.warnings]
 
 
 def _place(about: Any, configuration: Any) -> tuple[Any, ...]:
@@ -123,7 +148,7 @@ def _differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     found = []
     for key in {**old, **new}:
         before, after = old.get(key), new.get(key)
-        if key in ("about", "path") or before == after:
+        if before == after:
             continue
         if isinstance(before, dict) and isinstance(after, dict):
             found += _differences(before, after, f"{prefix}{key}.")
@@ -143,4 +168,7 @@ def _describe(configuration: Configuration, seconds: float) -> str:
 
 
 def _failed(configuration: Any, identity: str, failure: runner.WorkerFailure) -> dict[str, Any]:
-    return failed_record(configuration, failure.reason)
+    kind, _, message = failure.reason.partition(": ")
+    if kind in ("UsageError", "DpcompareError"):  # written for people
+        return failed_record(configuration, message)
+    return failed_record(configuration, failure.reason, failure.traceback)

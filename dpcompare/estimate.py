@@ -47,7 +47,8 @@ def memory(configuration: Configuration) -> float:
     inputs = 2 * model.numeric + model.tables.outputs
     columns = model.numeric + len(model.tables.column_tables)
     rows = schedule.examples * (columns + 1) * 4 * 3
-    chunk = chunk_rows(schedule, 1) * (inputs + sum(model.tower)) * 4 * 4
+    wanted = configuration["training"]["chunk_size"]
+    chunk = chunk_rows(schedule, 1, wanted) * (inputs + sum(model.tower)) * 4 * 4
     return RUNTIME_BYTES + model.parameters * 4 * copies + rows + chunk
 
 

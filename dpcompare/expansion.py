@@ -7,35 +7,53 @@ from pathlib import Path
 from typing import Any
 
 from dpcompare import __version__, data
+from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
-from dpcompare.mechanism import find, is_private
+from dpcompare.mechanism import Plugin, is_private
+from dpcompare.model import Model
 from dpcompare.privacy import Schedule, check_delta, default_delta
-from dpcompare.study import LISTS, Entry, Study
-from dpcompare.trainer import Recipe
-from dpcompare.trial import Configuration, identity
+from dpcompare.settings import at_epsilon, located
+from dpcompare.study import Entry, Study
+from dpcompare.trial import Configuration, identity, recipe_of
 
 
 def expand(study: Study) -> list[Configuration]:
     """The trials of a study, in the order in which they should run.
 
     Raises:
-        UsageError: a value that cannot work with the data set, e.g. a batch larger than it.
+        UsageError: a value that cannot work with the data set, e.g. a batch larger than it, or two
+            curves that share a trial; with file and key.
+        DpcompareError: the data set cannot be read.
     """
-    settings = _data_settings(study)
-    examples = train_rows(settings)
-    delta = default_delta(examples) if study.delta is None else study.delta
-    check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
-    configurations = [
-        _configuration(study, entry, settings, delta, seed, epsilon, candidate)
-        for seed in range(study.seeds)
-        for entry in study.entries
-        for epsilon in _epsilons_of(entry, study)
-        for candidate in _candidates(entry, epsilon)
-    ]
-    for configuration in configurations:
-        _check_configuration(configuration, examples)
-    unique = {identity(c): c for c in configurations}
+    with located(study.source):
+        settings = _data_settings(study)
+        examples = train_rows(settings)
+        delta = default_delta(examples) if study.delta is None else study.delta
+        check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
+        _check_model(study.model, settings["columns"])
+        unique: dict[str, Configuration] = {}
+        for seed in range(study.seeds):
+            for entry in study.entries:
+                with located(f"mechanism {entry.label!r}"):
+                    for epsilon in _epsilons_of(entry, study):
+                        for candidate in _candidates(entry, epsilon):
+                            configuration = _configuration(
+                                study, entry, settings, delta, seed, epsilon, candidate
+                            )
+                            _check(configuration, entry.plugin, examples)
+                            _add(unique, configuration)
     return list(unique.values())
+
+
+def _add(unique: dict[str, Configuration], configuration: Configuration) -> None:
+    """Equal candidates run once; equal curves are refused, for a trial belongs to one curve."""
+    first = unique.setdefault(identity(configuration), configuration)
+    label, other = configuration["about"]["label"], first["about"]["label"]
+    if label != other:
+        raise UsageError(
+            f"it trains the same as mechanism {other!r} at epsilon "
+            f"{configuration['budget']['epsilon']}; remove one of the two or change its settings"
+        )
 
 
 def _epsilons_of(entry: Entry, study: Study) -> tuple[float, ...]:
@@ -80,27 +98,10 @@ def _candidates(entry: Entry, epsilon: float) -> Iterator[dict[str, Any]]:
     """Every combination of the values to tune, at one epsilon."""
     values = {f"training.{key}": value for key, value in entry.training.items()}
     values |= entry.parameters
-    at_epsilon = {key: _at_epsilon(value, epsilon) for key, value in values.items()}
-    lists = {
-        key: value
-        for key, value in at_epsilon.items()
-        if isinstance(value, list) and key not in LISTS
-    }
+    at = {key: at_epsilon(value, epsilon, key) for key, value in values.items()}
+    lists = {key: value for key, value in at.items() if isinstance(value, list)}
     for chosen in product(*lists.values()):
         yield dict(zip(lists, chosen, strict=True))
-
-
-def _at_epsilon(value: Any, epsilon: float) -> Any:
-    """A table over epsilon becomes the value of its first row that reaches epsilon."""
-    if not (isinstance(value, list) and value and isinstance(value[0], dict)):
-        return value
-    for row in value:
-        if epsilon <= row["epsilon_up_to"]:
-            return row["value"]
-    raise UsageError(
-        f"a table over epsilon ends at {value[-1]['epsilon_up_to']}, below epsilon {epsilon}; "
-        "give its last row no epsilon_up_to"
-    )
 
 
 def _configuration(
@@ -114,7 +115,7 @@ def _configuration(
 ) -> Configuration:
     def resolved(values: dict[str, Any], prefix: str) -> dict[str, Any]:
         return {
-            key: candidate.get(prefix + key, _at_epsilon(value, epsilon))
+            key: candidate.get(prefix + key, at_epsilon(value, epsilon, prefix + key))
             for key, value in values.items()
         }
 
@@ -151,22 +152,18 @@ def _configuration(
     }
 
 
-def _check_configuration(configuration: Configuration, examples: int) -> None:
+def _check_model(settings: dict[str, Any], columns: list[int]) -> None:
+    numeric, categorical = columns
+    buckets = settings["buckets"]
+    data.HashBuckets(buckets, categorical)
+    Model(numeric, EmbeddingTables((buckets,) * categorical), tuple(settings["tower"]))
+
+
+def _check(configuration: Configuration, plugin: Plugin, examples: int) -> None:
     """Build what can be built without data, so that mistakes show before anything runs."""
     training = configuration["training"]
-    label = configuration["about"]["label"]
-    try:
-        Recipe(
-            training["optimizer"],
-            training["learning_rate"],
-            training["decay"],
-            training["momentum"],
-            training["chunk_size"],
-        )
-        plugin = find(configuration["mechanism"]["name"])
-        plugin.build(configuration["mechanism"]["parameters"])
-        Schedule.from_epochs(
-            examples, training["batch_size"], training["epochs"], plugin.factory.sampling
-        )
-    except UsageError as error:
-        raise UsageError(f"mechanism {label!r}: {error}") from error
+    recipe_of(configuration)
+    plugin.build(configuration["mechanism"]["parameters"])
+    Schedule.from_epochs(
+        examples, training["batch_size"], training["epochs"], plugin.factory.sampling
+    )

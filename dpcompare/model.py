@@ -102,4 +102,7 @@ class Model:
     def logits(self, parameters: Parameters, features: Features) -> jax.Array:
         """Log-odds, (batch,)."""
         embedded = self.tables.lookup(parameters["embeddings"], jnp.asarray(features.ids))
-        return self.network.apply({"params": parameters["tower"]}, features.numeric, embedded)
+        logits: jax.Array = self.network.apply(  # type: ignore[assignment]  # nothing is mutable
+            {"params": parameters["tower"]}, features.numeric, embedded
+        )
+        return logits

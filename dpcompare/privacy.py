@@ -121,13 +121,13 @@ class Schedule:
     def from_epochs(
         cls, examples: int, batch_size: int, epochs: float, sampling: Sampling
     ) -> "Schedule":
-        """The schedule of `epochs` expected passes: ``round(epochs * n / batch_size)`` steps.
+        """The schedule of `epochs` expected passes: ``epochs * n / batch_size`` steps.
 
-        The count is rounded once for the whole run, and at least one step is taken.
+        The count is rounded once for the whole run, halves up, and at least one step is taken.
         """
         if not (math.isfinite(epochs) and epochs > 0):
             raise UsageError(f"epochs must be a number above 0, got {epochs}")
-        steps = max(1, round(epochs * examples / max(1, batch_size)))
+        steps = max(1, math.floor(epochs * examples / max(1, batch_size) + 0.5))
         return cls(examples, batch_size, steps, sampling)
 
     def groups(self, group_size: int = 1) -> int:

@@ -1,6 +1,6 @@
 """Studies: a TOML file says what to ask; :mod:`dpcompare.expansion` makes trials of it."""
 
-import math
+import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +12,7 @@ from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 from dpcompare.mechanism import Plugin, find, parameter_defaults
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
+from dpcompare.settings import check_choice, check_keys, check_kind, located, scalar, setting
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": {
@@ -51,10 +52,16 @@ TOP_LEVEL = {
     "training": dict,
     "mechanisms": list,
 }
+CHOICES: dict[str, Sequence[str]] = {
+    "task": tuple(tasks.TASKS),
+    "kind": ("train",),
+    "figure": ("utility",),
+    "metric": ("auc", "log_loss", "normalized_entropy", "calibration"),
+    "neighboring": ROW_RELATIONS,
+    "accountant": ACCOUNTANTS,
+}
 EPSILONS = [0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 50.0]
 """The epsilons of the paper's Figure 5, and of a study that names none."""
-
-LISTS = {"tower", "split"}
 
 
 @dataclass(frozen=True)
@@ -76,11 +83,13 @@ class Study:
 
     Attributes:
         name: of the file, without its ending.
+        source: what messages call the file.
         entries: its mechanisms.
         delta: None for the default, n^-1.1.
     """
 
     name: str
+    source: str
     title: str
     task: str
     entries: tuple[Entry, ...]
@@ -125,48 +134,51 @@ def source_text(name: str) -> tuple[str, str]:
             f"bundled are: {', '.join(bundled)}"
         )
     try:
-        return path.read_text(encoding="utf-8"), str(path)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+        return path.read_text(encoding="utf-8-sig"), str(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a text file in UTF-8: {error}") from error
 
 
 def _parse(content: dict[str, Any], where: str, name: str) -> Study:
-    _check_keys(content, TOP_LEVEL, where, "")
+    check_keys(content, TOP_LEVEL, where, "")
     for key, value in content.items():
-        _check_kind(value, TOP_LEVEL[key], f"{where}: {key}")
-    if content.get("kind", "train") != "train":
-        raise UsageError(f"{where}: kind must be 'train', got {content['kind']!r}")
-    if content.get("figure", "utility") != "utility":
-        raise UsageError(f"{where}: figure must be 'utility', got {content['figure']!r}")
+        check_kind(value, TOP_LEVEL[key], f"{where}: {key}")
     for key in ("task", "mechanisms"):
         if not content.get(key):
             raise UsageError(f"{where}: {key} is missing")
+    for key, allowed in CHOICES.items():
+        if key in content:
+            check_choice(content[key], allowed, f"{where}: {key}")
     task = tasks.find(content["task"])
-    metrics = ("auc", "log_loss", "normalized_entropy", "calibration")
-    _check_choice(content.get("metric", "auc"), metrics, f"{where}: metric")
-    _check_choice(content.get("neighboring", "zero-out"), ROW_RELATIONS, f"{where}: neighboring")
-    _check_choice(content.get("accountant", "pld"), ACCOUNTANTS, f"{where}: accountant")
     seeds = content.get("seeds", 5)
     if seeds < 1:
         raise UsageError(f"{where}: seeds must be at least 1, got {seeds}")
-    epsilons = parse_epsilons(content.get("epsilons", EPSILONS), f"{where}: epsilons")
     sections = {key: _section(content.get(key, {}), key, where) for key in DEFAULTS}
-    _check_choice(sections["model"]["categories"], ("hash", "vocabulary"), f"{where}: categories")
-    entries = tuple(_entries(content["mechanisms"], sections["training"], where))
+    check_choice(
+        sections["model"]["categories"], ("hash", "vocabulary"), f"{where}: model.categories"
+    )
+    if sections["model"]["min_count"] < 1:
+        got = sections["model"]["min_count"]
+        raise UsageError(f"{where}: model.min_count must be at least 1, got {got}")
     delta = content.get("delta")
     return Study(
         name=name,
+        source=where,
         title=content.get("title", task.title),
         task=task.name,
-        entries=entries,
-        epsilons=epsilons,
+        entries=tuple(_entries(content["mechanisms"], sections["training"], where)),
+        epsilons=parse_epsilons(content.get("epsilons", EPSILONS), f"{where}: epsilons"),
         seeds=seeds,
         metric=content.get("metric", "auc"),
         delta=None if delta is None else float(delta),
         neighboring=content.get("neighboring", "zero-out"),
         accountant=content.get("accountant", "pld"),
         allow_large_delta=content.get("allow_large_delta", False),
-        **sections,
+        data=sections["data"],
+        model=sections["model"],
+        training=sections["training"],
     )
 
 
@@ -179,16 +191,13 @@ def parse_epsilons(values: Iterable[Any], where: str) -> tuple[float, ...]:
     """
     epsilons = set()
     for value in values:
-        try:
-            epsilon = float(value)
-        except (TypeError, ValueError):
-            raise UsageError(f"{where}: {value!r} is not a number") from None
-        if not (epsilon > 0 and math.isfinite(epsilon)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and 0 < value <= sys.float_info.max):  # also refuses nan
             raise UsageError(
-                f"{where}: an epsilon must be a finite number above 0, got {value}; no privacy "
+                f"{where}: an epsilon must be a finite number above 0, got {value!r}; no privacy "
                 "(epsilon infinite) is the mechanism 'non-private'"
             )
-        epsilons.add(float(repr(round(epsilon, 12))))
+        epsilons.add(float(f"{value:.12g}"))  # so that 0.1 + 0.2 and 0.3 are one
     if not epsilons:
         raise UsageError(f"{where}: name at least one epsilon")
     return tuple(sorted(epsilons))
@@ -201,23 +210,29 @@ def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) ->
         if not isinstance(content, dict) or "name" not in content:
             raise UsageError(f"{place}: name is missing")
         values = dict(content)
-        plugin = find(values.pop("name"))
-        label = values.pop("label", plugin.name)
+        name = values.pop("name")
+        check_kind(name, str, f"{place}: name")
+        with located(place):
+            plugin = find(name)
+        label = values.pop("label", name)
+        check_kind(label, str, f"{place}: label")
+        if not label or "," in label:  # `--mechanisms` separates labels by commas
+            raise UsageError(f"{place}: label must be a text without commas, got {label!r}")
         if label in labels:
             raise UsageError(
                 f"{place}: two mechanisms are called {label!r}; give one a label of its own"
             )
         labels.add(label)
-        own = values.pop("training", {})
-        _check_keys(own, DEFAULTS["training"], place, "training.")
         parameters = parameter_defaults(plugin.factory)
-        _check_keys(values, parameters, place, "")
+        check_keys(values, ("name", "label", "training", *parameters), place, "")
+        own, default = values.pop("training", {}), DEFAULTS["training"]
+        check_keys(own, default, place, "training.")
         yield Entry(
             label,
             plugin,
-            {key: _typed(values.get(key, d), d, key, place) for key, d in parameters.items()},
+            {key: setting(values.get(key, d), d, key, place) for key, d in parameters.items()},
             {
-                key: _typed(own.get(key, value), DEFAULTS["training"][key], key, place)
+                key: setting(own.get(key, value), default[key], f"training.{key}", place)
                 for key, value in training.items()
             },
         )
@@ -225,70 +240,13 @@ def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) ->
 
 def _section(content: dict[str, Any], section: str, where: str) -> dict[str, Any]:
     defaults = DEFAULTS[section]
-    _check_keys(content, defaults, where, f"{section}.")
+    check_keys(content, defaults, where, f"{section}.")
+    # Data and model are the same for all trials of a study; the rest may vary.
+    value_of = setting if section == "training" else scalar
     return {
-        key: _typed(content.get(key, default), default, key, f"{where}: {section}")
+        key: value_of(content.get(key, default), default, f"{section}.{key}", where)
         for key, default in defaults.items()
     }
-
-
-def _typed(value: Any, default: Any, key: str, where: str) -> Any:
-    """`value` in the type of its default; tables over epsilon and candidates keep their shape."""
-    if isinstance(value, list) and key not in LISTS:
-        if value and all(isinstance(item, dict) for item in value):
-            return [_epsilon_row(item, default, key, where) for item in value]
-        if not value:
-            raise UsageError(f"{where}: {key} is an empty list")
-        return [_scalar(item, default, key, where) for item in value]
-    return _scalar(value, default, key, where)
-
-
-def _epsilon_row(row: dict[str, Any], default: Any, key: str, where: str) -> dict[str, Any]:
-    if not ("value" in row and set(row) <= {"value", "epsilon_up_to"}):
-        raise UsageError(
-            f"{where}: {key}: a table over epsilon has rows {{epsilon_up_to = ..., value = ...}}, "
-            f"the last without epsilon_up_to; got {row}"
-        )
-    limit = row.get("epsilon_up_to", math.inf)
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-        raise UsageError(f"{where}: {key}: epsilon_up_to must be above 0, got {limit!r}")
-    return {"epsilon_up_to": float(limit), "value": _typed(row["value"], default, key, where)}
-
-
-def _scalar(value: Any, default: Any, key: str, where: str) -> Any:
-    if isinstance(default, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise UsageError(f"{where}: {key} must be a number, got {value!r}")
-        return float(value)
-    _check_kind(value, type(default), f"{where}: {key}")
-    if key in LISTS and not all(isinstance(x, int | float) for x in value):
-        raise UsageError(f"{where}: {key} must be a list of numbers, got {value!r}")
-    return value
-
-
-def _check_kind(value: Any, kind: type, where: str) -> None:
-    accepted = (int, float) if kind is float else kind
-    if not isinstance(value, accepted) or (isinstance(value, bool) and kind is not bool):
-        names = {int: "a whole number", float: "a number", str: "text", list: "a list"}
-        names |= {dict: "a table", bool: "true or false"}
-        raise UsageError(f"{where} must be {names.get(kind, kind.__name__)}, got {value!r}")
-
-
-def _check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
-    if value not in allowed:
-        raise UsageError(f"{where} must be one of {', '.join(allowed)}, got {value!r}")
-
-
-def _check_keys(content: Any, allowed: Iterable[str], where: str, prefix: str) -> None:
-    known = list(allowed)
-    if not isinstance(content, dict):
-        raise UsageError(f"{where}: {prefix.rstrip('.')} must be a table, got {content!r}")
-    for key in content:
-        if key not in known:
-            raise UsageError(
-                f"{where}: unknown key {prefix}{key}{near_miss(key, known)}; allowed are: "
-                f"{', '.join(known) or 'none'}"
-            )
 
 
 def select(
@@ -311,20 +269,29 @@ def select(
             raise UsageError(f"--seeds must be at least 1, got {seeds}")
         study = replace(study, seeds=seeds)
     if epsilons is not None:
-        study = replace(study, epsilons=parse_epsilons(epsilons, "--epsilons"))
+        numbers = [_number(text, "--epsilons") for text in epsilons]
+        study = replace(study, epsilons=parse_epsilons(numbers, "--epsilons"))
     if mechanisms is not None:
         wanted = list(mechanisms)
         labels = [entry.label for entry in study.entries]
         for name in wanted:
-            _check_choice(name, labels, "--mechanisms")
+            check_choice(name, labels, "--mechanisms")
         if not wanted:
             raise UsageError("--mechanisms: name at least one")
         study = replace(study, entries=tuple(e for e in study.entries if e.label in wanted))
     return study
 
 
+def _number(text: Any, where: str) -> float:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        raise UsageError(f"{where}: {text!r} is not a number") from None
+
+
 def resolved(study: Study) -> dict[str, Any]:
     """The study as a complete file: every key with the value that holds, defaults included."""
+    synthetic = study.data["source"] == "synthetic"
     content: dict[str, Any] = {
         "title": study.title,
         "task": study.task,
@@ -336,7 +303,7 @@ def resolved(study: Study) -> dict[str, Any]:
         "neighboring": study.neighboring,
         "accountant": study.accountant,
         "allow_large_delta": study.allow_large_delta,
-        "data": study.data,
+        "data": {k: v for k, v in study.data.items() if synthetic or k in ("source", "split")},
         "model": study.model,
         "training": study.training,
         "mechanisms": [

@@ -1,12 +1,12 @@
 """Tasks: what is predicted, by which loss, and how predictions are scored."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 from dpcompare.metrics import BinaryMetrics, binary_metrics
 
@@ -51,12 +51,14 @@ PCTR = BinaryTask("pctr", "Predicted click-through rate")
 TASKS: dict[str, Task] = {PCTR.name: PCTR}
 
 
-def find(name: Any) -> Task:
+def find(name: str) -> Task:
     """The task called `name`.
 
     Raises:
         UsageError: there is none, with the names there are.
     """
     if name not in TASKS:
-        raise UsageError(f"task {name!r} is unknown; there are: {', '.join(TASKS)}")
+        raise UsageError(
+            f"task {name!r} is unknown{near_miss(name, TASKS)}; there are: {', '.join(TASKS)}"
+        )
     return TASKS[name]

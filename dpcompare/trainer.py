@@ -29,7 +29,7 @@ from dpcompare.tasks import Task
 
 Decay = Literal["cosine", "constant"]
 
-OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
     "sgd": lambda momentum: optax.identity(),
     "momentum": lambda momentum: optax.trace(decay=momentum),
     "adam": lambda momentum: optax.scale_by_adam(),

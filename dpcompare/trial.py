@@ -18,15 +18,15 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from dpcompare import data, ledger as accounting, tasks
+from dpcompare import accounting, data, tasks
 from dpcompare.data import Dataset, Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
-from dpcompare.mechanism import Mechanism, find
+from dpcompare.mechanism import Mechanism, Plugin, find
 from dpcompare.model import Model
-from dpcompare.privacy import Budget, Schedule, check_delta
+from dpcompare.privacy import Budget, Guarantee, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
-from dpcompare.results import FORMAT
+from dpcompare.results import FIELDS, FORMAT
 from dpcompare.tasks import Task
 from dpcompare.trainer import Recipe, Streams, predict, train
 
@@ -70,14 +70,36 @@ class Configuration(TypedDict):
 
 
 def identity(configuration: Configuration) -> str:
-    """The hash that tells trials apart: of all that may change the result and nothing else.
+    """The hash that tells trials apart: of all that may change the result and nothing else."""
+    return digest(counted(configuration)).hex()[:20]
+
+
+def counted(configuration: Configuration) -> dict[str, Any]:
+    """The part of a configuration that may change the result.
 
     Where a prepared data set lies does not count; its checksum does.
     """
-    counted = {key: value for key, value in configuration.items() if key != "about"}
-    counted["data"] = {k: v for k, v in configuration["data"].items() if k != "path"}
-    text = json.dumps(counted, sort_keys=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    return {
+        **{key: value for key, value in configuration.items() if key != "about"},
+        "data": {k: v for k, v in configuration["data"].items() if k != "path"},
+    }
+
+
+@functools.cache
+def plugin_of(name: str, version: str) -> Plugin:
+    """The mechanism that a configuration names, found once per process.
+
+    Raises:
+        DpcompareError: its code has changed since the configuration was made.
+        UsageError: it is not there any more.
+    """
+    plugin = find(name)
+    if plugin.version != version:
+        raise DpcompareError(
+            f"the code of mechanism {name!r} has changed since the study was expanded; run the "
+            "study again"
+        )
+    return plugin
 
 
 def run_trial(
@@ -103,8 +125,8 @@ def run_trial(
     schedule = schedule_of(configuration, len(examples.labels["train"]))
     settings = configuration["budget"]
     check_delta(budget.delta, schedule.examples, allow_large_delta=settings["allow_large_delta"])
-    plugin = find(configuration["mechanism"]["name"])
-    mechanism = plugin.build(configuration["mechanism"]["parameters"])
+    chosen = configuration["mechanism"]
+    mechanism = plugin_of(chosen["name"], chosen["version"]).build(chosen["parameters"])
     with _timed(timings, "calibrate"):
         mechanism = mechanism.calibrate(budget, schedule, task)
     with _timed(timings, "release"):
@@ -148,7 +170,7 @@ def run_trial(
         validation=metrics["validation"],
         test=metrics["test"],
         best_possible=None if best is None else _evaluate(task, examples.labels["test"], best),
-        notes=[*mechanism.notes(), *examples.notes],
+        notes=[*mechanism.notes(), *examples.notes, *_delta_notes(guarantee, schedule.examples)],
         diagnostics={
             "calibrated": _calibrated(mechanism),
             "mean_prediction": float(np.mean(predictions["test"])),
@@ -158,9 +180,10 @@ def run_trial(
     )
 
 
-def failed_record(configuration: Configuration, reason: str) -> dict[str, Any]:
-    """The record of a trial that did not finish."""
-    return _record(configuration, status="failed", error=reason)
+def failed_record(configuration: Configuration, reason: str, traceback: str = "") -> dict[str, Any]:
+    """The record of a trial that did not finish; a traceback goes to its diagnostics."""
+    diagnostics = {"traceback": traceback} if traceback else {}
+    return _record(configuration, status="failed", error=reason, diagnostics=diagnostics)
 
 
 class Examples(NamedTuple):
@@ -183,7 +206,7 @@ class Examples(NamedTuple):
 
 def load_examples(configuration: Configuration) -> Examples:
     """The encoded and split data of a configuration; the last one is remembered."""
-    sections = {key: configuration[key] for key in ("task", "data", "model")}  # type: ignore[literal-required]
+    sections = {key: configuration[key] for key in ("task", "data", "model")}
     return _load_examples(json.dumps(sections, sort_keys=True))
 
 
@@ -240,7 +263,8 @@ def budget_of(configuration: Configuration) -> Budget:
 def schedule_of(configuration: Configuration, examples: int) -> Schedule:
     """The schedule of a configuration on `examples` training rows."""
     training = configuration["training"]
-    sampling = find(configuration["mechanism"]["name"]).factory.sampling
+    chosen = configuration["mechanism"]
+    sampling = plugin_of(chosen["name"], chosen["version"]).factory.sampling
     return Schedule.from_epochs(examples, training["batch_size"], training["epochs"], sampling)
 
 
@@ -263,19 +287,16 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
         else hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
     )
     checksum, split = configuration["data"]["checksum"], configuration["data"]["split"]
-    return "labels", checksum, split, settings["name"], what, configuration["seed"]
+    return "labels", checksum, split, task.name, settings["name"], what, configuration["seed"]
 
 
 def _streams(configuration: Configuration) -> Streams:
     shared = (configuration["data"]["checksum"], configuration["seed"])
-    # The code's version and the file names do not enter: the same settings draw the same noise.
-    settings = {k: v for k, v in configuration["mechanism"].items() if k != "version"}
-    counted = {
-        **{k: v for k, v in configuration.items() if k not in ("about", "dpcompare")},
-        "mechanism": settings,
-        "data": {k: v for k, v in configuration["data"].items() if k != "path"},
-    }
-    return Streams(shared, (digest(counted).hex(),))
+    # Versions of the code do not enter: the same settings draw the same noise.
+    settings = counted(configuration)
+    settings["mechanism"] = {k: v for k, v in settings["mechanism"].items() if k != "version"}
+    del settings["dpcompare"]
+    return Streams(shared, (digest(settings).hex(),))
 
 
 def _encoder(
@@ -297,7 +318,21 @@ def _calibrated(mechanism: Mechanism) -> dict[str, float]:
     """The values that calibration found: the fields whose default is None."""
     fields = type(mechanism).__dataclass_fields__.values()
     found = {f.name: getattr(mechanism, f.name) for f in fields if f.default is None}
-    return {name: float(value) for name, value in found.items() if np.ndim(value) == 0}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if value is not None and np.ndim(value) == 0
+    }
+
+
+def _delta_notes(guarantee: Guarantee, examples: int) -> list[str]:
+    """A delta at which whole rows might be published is marked."""
+    if math.isinf(guarantee.epsilon) or guarantee.delta * examples < 1 - 1e-9:
+        return []
+    return [
+        f"delta {guarantee.delta:.3g} is not below 1/n = {1 / examples:.3g}: it would allow a "
+        "mechanism that publishes a whole row"
+    ]
 
 
 def _record(configuration: Configuration, **values: Any) -> dict[str, Any]:
@@ -305,15 +340,15 @@ def _record(configuration: Configuration, **values: Any) -> dict[str, Any]:
     empty = dict.fromkeys(
         ("error", "guarantee", "schedule", "rows", "validation", "test", "best_possible")
     )
-    return {
+    record = {
         "format": FORMAT,
         "id": identity(configuration),
-        **{key: about[key] for key in ("study", "title", "metric", "label", "candidate")},  # type: ignore[literal-required]
+        **{key: about[key] for key in ("study", "title", "metric", "label", "candidate")},
         "task": configuration["task"],
         "mechanism": configuration["mechanism"]["name"],
         "epsilon": float(configuration["budget"]["epsilon"]),
         "seed": configuration["seed"],
-        "configuration": {k: v for k, v in configuration.items() if k != "about"},
+        "configuration": counted(configuration),
         **empty,
         "notes": [],
         "diagnostics": {},
@@ -322,6 +357,7 @@ def _record(configuration: Configuration, **values: Any) -> dict[str, Any]:
         "prng": PRNG,
         **values,
     }
+    return {field: record[field] for field in FIELDS}
 
 
 @functools.cache

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from dpcompare import ledger as accounting, noisecal as calibration
+from dpcompare import accounting, calibration
 from dpcompare.errors import UsageError
 from dpcompare.mechanism import GradientRelease, Mechanism
 from dpcompare.privacy import Budget, Release, Sampling, Schedule

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from dp_accounting import RandomizedResponseDpEvent
-from dpcompare.label_kernel import LabelKernel, binary_randomized_response
 from flax import struct
 
 from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
+from dpcompare.label_kernel import LabelKernel, binary_randomized_response
 from dpcompare.mechanism import Mechanism
 from dpcompare.privacy import Budget, Release, Schedule
 from dpcompare.tasks import Task

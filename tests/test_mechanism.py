@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpcompare import catalog, ledger as accounting, mechanism
+from dpcompare import accounting, catalog, mechanism
 from dpcompare.errors import UsageError
 from dpcompare.mechanism import Mechanism, find, is_private, parameter_defaults
 from dpcompare.privacy import Schedule

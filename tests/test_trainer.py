@@ -4,6 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dpcompare_mechanisms.dp_sgd import DPSGD
+from dpcompare_mechanisms.non_private import NonPrivate
 from flax import struct
 
 from dpcompare import trainer
@@ -13,8 +15,6 @@ from dpcompare.mechanism import GradientRelease, Mechanism
 from dpcompare.privacy import Schedule
 from dpcompare.tasks import PCTR
 from dpcompare.trainer import Recipe, Streams, chunk_rows, predict, train
-from dpcompare_mechanisms.dp_sgd import DPSGD
-from dpcompare_mechanisms.non_private import NonPrivate
 from tests.networks import assert_close, random_batch, random_model
 
 
@@ -94,9 +94,7 @@ def test_noise_does_not_depend_on_the_drawn_batch_size(wide_model):
     schedule = Schedule(1000, 20, 1, "poisson")
     for name in range(5):
         streams = Streams((f"batch {name}",), ("noise",))
-        _, after = run(
-            calibrated(), schedule, n=1000, model=wide_model, streams=streams
-        )
+        _, after = run(calibrated(), schedule, n=1000, model=wide_model, streams=streams)
         noise = flat(jax.tree.map(jnp.subtract, after, start_of(wide_model, streams.shared)))
         assert abs(noise.std() / (1.1 / 20) - 1) < 4 / np.sqrt(2 * noise.size)
 
@@ -133,7 +131,9 @@ def test_the_divisor_is_the_expected_and_not_the_drawn_batch():
     mechanism = UnitSlope(clip_norm=1e6, noise_multiplier=0.0)
     model, after = run(mechanism, schedule)
     drawn = len(trainer.batch_draw(schedule, 1, "shared")(0))
-    moved = float(start_of(model)["tower"]["output"]["bias"][0] - after["tower"]["output"]["bias"][0])
+    moved = float(
+        start_of(model)["tower"]["output"]["bias"][0] - after["tower"]["output"]["bias"][0]
+    )
     assert drawn != 20
     assert moved == pytest.approx(drawn / 20, rel=1e-5)
 

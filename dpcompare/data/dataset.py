@@ -33,10 +33,12 @@ class Features(NamedTuple):
     Attributes:
         numeric: (n, N) float32, transformed; NaN = missing.
         ids: (n, F) int32; column j holds 0 to sizes[j] - 1 of its encoder.
+
+    Both are numpy arrays here, and jax arrays inside compiled code.
     """
 
-    numeric: npt.NDArray[np.float32]
-    ids: npt.NDArray[np.int32]
+    numeric: Any
+    ids: Any
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,12 @@ import math
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dpcompare_mechanisms.dp_sgd import DPSGD
 
-from dpcompare import ledger as accounting
+from dpcompare import accounting
 from dpcompare.errors import UsageError
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.tasks import PCTR
-from dpcompare_mechanisms.dp_sgd import DPSGD
 
 SCHEDULE = Schedule(10_000, 500, 200, "poisson")
 BUDGET = Budget(1.0, 1e-6)

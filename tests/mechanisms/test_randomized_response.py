@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dpcompare_mechanisms.randomized_response import RandomizedResponse
 
-from dpcompare import ledger as accounting
+from dpcompare import accounting
 from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.randomness import numpy_generator
 from dpcompare.tasks import PCTR
-from dpcompare_mechanisms.randomized_response import RandomizedResponse
 
 SCHEDULE = Schedule(1000, 100, 10, "shuffle")
 NO_FEATURES = Features(np.zeros((0, 0), np.float32), np.zeros((0, 0), np.int32))

@@ -13,7 +13,7 @@ from typing import Any
 from scipy import optimize
 from scipy.stats import norm
 
-from dpcompare.ledger import (
+from dpcompare.accounting import (
     SampledGaussian,
     delta_of,
     dpsgd_event,
@@ -30,7 +30,7 @@ ALGORITHM = 1
 TOLERANCE = 2e-4
 """Relative excess of noise that the search may leave."""
 
-SMALLEST, LARGEST = 1e-2, 1e7
+SMALLEST, LARGEST = 0.05, 1e7
 """The noise multipliers that are searched."""
 
 
@@ -107,6 +107,18 @@ def calibration_report(budget: Budget, schedule: Schedule, group_size: int = 1) 
 
 def _search(budget: Budget, relation: RowRelation, probability: float, steps: int) -> float:
     """The smallest noise multiplier found that fits, close above the root of the excess."""
+
+    def most_spent(sigma: float) -> float:
+        event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
+        return epsilon(event, budget.delta, relation, "rdp")
+
+    if not most_spent(LARGEST) < budget.epsilon < most_spent(SMALLEST):
+        raise UsageError(
+            f"no noise multiplier between {SMALLEST:g} and {LARGEST:g} gives epsilon "
+            f"{budget.epsilon:g} at delta {budget.delta:.2e} over {steps:,} steps with sampling "
+            f"probability {probability:.3g}; epsilons from about {most_spent(LARGEST):.2g} to "
+            f"{most_spent(SMALLEST):.2g} can be reached"
+        )
     excess = _excess(budget, relation, probability, steps)
     fitting: list[float] = []
 
@@ -117,10 +129,8 @@ def _search(budget: Budget, relation: RowRelation, probability: float, steps: in
         return value
 
     start = math.log(_gaussian_limit(budget, probability, steps))
-    bracket = _bracket(log_excess, start)
-    if bracket is None:
-        raise UsageError(_unreachable(budget, relation, probability, steps))
-    root = optimize.brentq(log_excess, *bracket, xtol=TOLERANCE / 4)
+    low, high = _bracket(log_excess, start)
+    root = optimize.brentq(log_excess, low, high, xtol=TOLERANCE / 4)
     while min(fitting) > math.exp(root) * (1 + TOLERANCE):
         root += TOLERANCE / 4
         log_excess(root)
@@ -145,18 +155,15 @@ def _excess(
     return by_delta if budget.accountant == "pld" else by_epsilon
 
 
-def _bracket(function: Callable[[float], float], start: float) -> tuple[float, float] | None:
+def _bracket(function: Callable[[float], float], start: float) -> tuple[float, float]:
     """Points around the root of a falling function, by growing steps from `start`."""
-    least, most = math.log(SMALLEST), math.log(LARGEST)
-    x = min(max(start, least), most)
-    above = function(x) > 0
+    x, above = start, function(start) > 0
     step = 0.02 if above else -0.02
-    while least <= x + step <= most:
+    while True:
         last, x = x, x + step
         if (function(x) > 0) != above:
             return min(last, x), max(last, x)
         step *= 2
-    return None
 
 
 def _gaussian_limit(budget: Budget, probability: float, steps: int) -> float:
@@ -174,19 +181,6 @@ def _gaussian_limit(budget: Budget, probability: float, steps: int) -> float:
 
     mu = math.exp(optimize.brentq(excess, math.log(1e-9), math.log(1e4)))
     return 1 / math.sqrt(math.log1p((mu / probability) ** 2 / steps))
-
-
-def _unreachable(budget: Budget, relation: RowRelation, probability: float, steps: int) -> str:
-    def spent(sigma: float) -> float:
-        event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
-        return epsilon(event, budget.delta, relation, "rdp")
-
-    return (
-        f"no noise multiplier between {SMALLEST:g} and {LARGEST:g} gives epsilon "
-        f"{budget.epsilon:g} at delta {budget.delta:.2e} over {steps:,} steps with sampling "
-        f"probability {probability:.3g}; epsilons between about {spent(LARGEST):.2g} and "
-        f"{spent(10 * SMALLEST):.2g} can be reached"
-    )
 
 
 def _remembered(key: dict[str, Any], compute: Callable[[], float]) -> float:

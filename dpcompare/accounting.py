@@ -46,11 +46,11 @@ which needs less accuracy, gets a grid on which it stays below a factor of about
 
 
 class SampledGaussian(NamedTuple):
-    """`count` Gaussian mechanisms, each on a Poisson sample of the rows."""
+    """`steps` Gaussian mechanisms, each on a Poisson sample of the rows."""
 
     noise_multiplier: float
     sampling_probability: float
-    count: int
+    steps: int
 
     @property
     def loss_spread(self) -> float:
@@ -63,7 +63,7 @@ class _Atom(NamedTuple):
     """An event that is not made of others, and how often it was released."""
 
     event: dp.DpEvent
-    count: int
+    times: int
 
 
 def dpsgd_event(noise_multiplier: float, schedule: Schedule, group_size: int = 1) -> dp.DpEvent:
@@ -93,7 +93,7 @@ def sampled_gaussian_event(gaussian: SampledGaussian) -> dp.DpEvent:
     event: dp.DpEvent = dp.GaussianDpEvent(gaussian.noise_multiplier)
     if gaussian.sampling_probability < 1:
         event = dp.PoissonSampledDpEvent(gaussian.sampling_probability, event)
-    return dp.SelfComposedDpEvent(event, gaussian.count)
+    return dp.SelfComposedDpEvent(event, gaussian.steps)
 
 
 def epsilon(
@@ -120,7 +120,7 @@ def epsilon(
         return math.inf
     responses = [a for a in atoms if isinstance(a.event, dp.RandomizedResponseDpEvent)]
     if len(responses) == len(atoms):
-        return sum(atom.count * _response_epsilon(atom.event) for atom in responses)
+        return sum(atom.times * _response_epsilon(atom.event) for atom in responses)
     gaussians = [_sampled_gaussian(atom) for atom in atoms if atom not in responses]
     known = [g for g in gaussians if g is not None]
     if len(known) < len(gaussians):
@@ -217,7 +217,7 @@ def _sampled_gaussian(atom: _Atom) -> SampledGaussian | None:
         event, probability = event.event, event.sampling_probability
     if not isinstance(event, dp.GaussianDpEvent):
         return None
-    return SampledGaussian(float(event.noise_multiplier), float(probability), atom.count)
+    return SampledGaussian(float(event.noise_multiplier), float(probability), atom.times)
 
 
 def _response_epsilon(event: dp.DpEvent) -> float:
@@ -252,7 +252,7 @@ def _compose(
     safe side; what its powers explain is not an error.
     """
     removing = min(_interval(g) for g in gaussians)
-    steps = sum(g.count for g in gaussians)
+    steps = sum(g.steps for g in gaussians)
     directions = {"_pmf_remove": removing}
     if RELATIONS[neighboring] != NeighboringRelation.REPLACE_ONE:  # that one is symmetric
         directions["_pmf_add"] = max(removing, math.sqrt(steps * MASS_EXCESS))
@@ -278,10 +278,11 @@ def _compose_direction(
             neighboring_relation=RELATIONS[neighboring],
         )
         single = getattr(both, name).to_dense_pmf()
-        composed = single.self_compose(g.count)
+        composed = single.self_compose(g.steps)
         masses = _masses(composed)
-        expected = math.exp(g.count * math.log1p(math.fsum(_masses(single)) - 1.0))
-        error += abs(math.fsum(masses) - expected) - float(masses[masses < 0].sum())
+        excess = g.steps * math.log1p(math.fsum(_masses(single)) - 1.0)
+        unexplained = abs(math.fsum(masses) - math.exp(min(excess, 700.0)))
+        error += unexplained - float(masses[masses < 0].sum())
         parts.append(composed)
     for atom in responses:
         response = pld.from_randomized_response(
@@ -289,7 +290,7 @@ def _compose_direction(
             atom.event.num_buckets,
             value_discretization_interval=interval,
         )
-        parts += [response._pmf_remove.to_dense_pmf()] * atom.count
+        parts += [response._pmf_remove.to_dense_pmf()] * atom.times
     total = parts[0]
     for part in parts[1:]:
         total = total.compose(part)
@@ -299,7 +300,7 @@ def _compose_direction(
 def _interval(gaussian: SampledGaussian) -> float:
     """A grid step that suits the loss: fine against one step's spread, coarse enough to be fast."""
     spread = gaussian.loss_spread
-    return min(0.1 * spread, 1e-3 * max(1.0, spread * math.sqrt(gaussian.count)), 2e-3)
+    return min(0.1 * spread, 1e-3 * max(1.0, spread * math.sqrt(gaussian.steps)), 2e-3)
 
 
 def _masses(pmf: pld_pmf.DensePLDPmf) -> np.ndarray:
@@ -316,13 +317,13 @@ def _rdp_epsilon(
     total = np.zeros(len(orders))
     for g in gaussians:
         if RELATIONS[neighboring] == NeighboringRelation.REPLACE_ONE:
-            total += g.count * _replace_one_divergences(g, orders)
+            total += g.steps * _replace_one_divergences(g, orders)
         else:
             single = rdp.RdpAccountant(list(orders), RELATIONS[neighboring])
-            single.compose(sampled_gaussian_event(g._replace(count=1)))
-            total += g.count * np.asarray(single._rdp)
+            single.compose(sampled_gaussian_event(g._replace(steps=1)))
+            total += g.steps * np.asarray(single._rdp)
     for atom in responses:  # a pure guarantee bounds the divergence of every order
-        total += atom.count * _response_epsilon(atom.event)
+        total += atom.times * _response_epsilon(atom.event)
     return float(rdp.compute_epsilon(orders, total, delta)[0])
 
 
@@ -374,15 +375,15 @@ def _any_epsilon(
             raise UsageError(
                 f"the accountant {accountant} cannot account {atom.event} under {neighboring}"
             )
-        repeats = atom.count if is_response else 1
+        repeats = atom.times if is_response else 1
         for _ in range(repeats):
-            made.compose(atom.event, atom.count // repeats)
+            made.compose(atom.event, atom.times // repeats)
     return float(made.get_epsilon(delta))
 
 
 def _text(release: Release) -> str:
     groups = f", groups of {release.group_size}" if release.group_size > 1 else ""
-    parts = [f"{a.count} x {_event_text(a.event)}" for a in _atoms(release.event)]
+    parts = [f"{a.times} x {_event_text(a.event)}" for a in _atoms(release.event)]
     return f"{' and '.join(parts)} (unit: {release.unit}{groups})"
 
 

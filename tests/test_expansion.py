@@ -1,0 +1,220 @@
+"""From studies to trials: how many, in which order, and what tells them apart."""
+
+import json
+import math
+import shutil
+from collections import Counter
+
+import pytest
+
+from dpcompare import data
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.expansion import expand
+from dpcompare.study import load, select
+from dpcompare.trial import identity
+from tests import tiny_studies as tiny
+from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
+
+PLUGIN = """
+from dpcompare.mechanism import Mechanism
+
+class Mine(Mechanism):
+    strength: float = 2.0
+"""
+
+
+def ids(configurations):
+    return [identity(configuration) for configuration in configurations]
+
+
+def epsilon_of(configuration):
+    return configuration["budget"]["epsilon"]
+
+
+# --- how many ------------------------------------------------------------------------------------
+
+
+def test_the_quickstart_has_57_trials_with_the_reference_once_per_seed():
+    configurations = expand(load("quickstart"))
+    counts = Counter(c["about"]["label"] for c in configurations)
+    assert counts == {"non-private": 3, "dp-sgd": 27, "randomized-response": 27}
+    assert len(set(ids(configurations))) == 57
+    reference = [c for c in configurations if c["about"]["label"] == "non-private"]
+    assert [(c["seed"], epsilon_of(c)) for c in reference] == [(0, "inf"), (1, "inf"), (2, "inf")]
+
+
+def test_equal_epsilons_give_one_trial(tmp_path):
+    epsilons = [1, 1.0, 0.1 + 0.2, 0.3]
+    configurations = tiny.trials(tmp_path, DP_SGD, epsilons=epsilons)
+    assert [epsilon_of(c) for c in configurations] == [0.3, 1.0]
+    asked = select(tiny.study(tmp_path, DP_SGD), epsilons=["0.30000000000000004", "1e0"])
+    assert ids(expand(asked)) == ids(configurations)
+
+
+def test_every_combination_of_candidates_is_a_trial(tmp_path):
+    table = [{"epsilon_up_to": 1, "value": [0.1, 0.2]}, {"value": 0.3}]
+    mechanism = {**DP_SGD, "clip_norm": [1, 2, 2.0], "training": {"learning_rate": table}}
+    configurations = tiny.trials(tmp_path, mechanism, epsilons=[1, 3])
+    tried = [
+        (epsilon_of(c), c["mechanism"]["parameters"]["clip_norm"], c["training"]["learning_rate"])
+        for c in configurations
+    ]
+    small = [(1.0, clip, rate) for rate in (0.1, 0.2) for clip in (1.0, 2.0)]
+    assert sorted(tried) == sorted([*small, (3.0, 1.0, 0.3), (3.0, 2.0, 0.3)])
+    assert configurations[0]["about"]["candidate"] == {
+        "training.learning_rate": 0.1,
+        "clip_norm": 1.0,
+    }
+    assert configurations[-1]["about"]["candidate"] == {"clip_norm": 2.0}
+
+
+def test_a_table_over_epsilon_is_read_up_to_and_including_its_limits(tmp_path):
+    table = [{"epsilon_up_to": 0.3, "value": 1}, {"epsilon_up_to": 1, "value": 2}, {"value": 3}]
+    mechanism = {**DP_SGD, "training": {"epochs": table}}
+    configurations = tiny.trials(
+        tmp_path, mechanism, NON_PRIVATE, epsilons=[0.1, 0.3, 0.31, 1, 1.01, 50]
+    )
+    epochs = [c["training"]["epochs"] for c in configurations if epsilon_of(c) != "inf"]
+    assert epochs == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_table_in_the_shared_section_holds_for_the_reference_too(tmp_path):
+    table = [{"epsilon_up_to": 2, "value": 1}, {"value": 4}]
+    configurations = tiny.trials(tmp_path, NON_PRIVATE, DP_SGD, training={"epochs": table})
+    assert [(epsilon_of(c), c["training"]["epochs"]) for c in configurations] == [
+        ("inf", 4.0),
+        (1.0, 1.0),
+    ]
+    with pytest.raises(UsageError, match=r"'non-private': training.epochs.*below epsilon inf"):
+        tiny.trials(tmp_path, NON_PRIVATE, training={"epochs": table[:1]})
+
+
+# --- order ---------------------------------------------------------------------------------------
+
+
+def test_the_order_is_by_seed_then_as_the_study_lists_it(tmp_path):
+    study = tiny.study(tmp_path, *ALL, epsilons=[3, 1], seeds=2)
+    configurations = expand(study)
+    found = [(c["seed"], c["about"]["label"], epsilon_of(c)) for c in configurations]
+    private = [(label, e) for label in ("dp-sgd", "randomized-response") for e in (1.0, 3.0)]
+    assert found == [(s, *what) for s in (0, 1) for what in [("non-private", "inf"), *private]]
+    assert ids(expand(study)) == ids(configurations)
+    subset = expand(select(study, seeds=1, epsilons=[3], mechanisms=["dp-sgd"]))
+    assert set(ids(subset)) < set(ids(configurations)), "a subset repeats trials of the whole"
+
+
+# --- identity ------------------------------------------------------------------------------------
+
+RESULT_CHANGING = {
+    "epsilon": {"epsilons": [2.0]},
+    "delta": {"delta": 1e-5},
+    "neighboring": {"neighboring": "replace-one"},
+    "accountant": {"accountant": "rdp"},
+    "allow_large_delta": {"allow_large_delta": True},
+    "rows": {"data": {"rows": 2005}},
+    "data seed": {"data": {"seed": 1}},
+    "base rate": {"data": {"base_rate": 0.2}},
+    "split": {"data": {"split": [0.7, 0.2, 0.1]}},
+    "buckets": {"model": {"buckets": 21}},
+    "tower": {"model": {"tower": [5]}},
+    "categories": {"model": {"categories": "vocabulary"}},
+    "optimizer": {"training": {"optimizer": "sgd"}},
+    "learning rate": {"training": {"learning_rate": 0.11}},
+    "decay": {"training": {"decay": "constant"}},
+    "momentum": {"training": {"momentum": 0.8}},
+    "batch size": {"training": {"batch_size": 101}},
+    "epochs": {"training": {"epochs": 2}},
+    "chunk size": {"training": {"chunk_size": 50}},
+    "clip norm": {"mechanisms": [{**DP_SGD, "clip_norm": 1.5}]},
+    "group size": {"mechanisms": [{**DP_SGD, "group_size": 2}]},
+    "mechanism": {"mechanisms": [RANDOMIZED_RESPONSE]},
+}
+
+
+def test_every_setting_that_may_change_a_result_changes_the_identity(tmp_path):
+    found = {"nothing": ids(tiny.trials(tmp_path, DP_SGD))[0]}
+    for name, changes in RESULT_CHANGING.items():
+        found[name] = ids(tiny.trials(tmp_path, DP_SGD, **changes))[0]
+    second_seed = tiny.trials(tmp_path, DP_SGD, seeds=2)[1]
+    found["seed"] = identity(second_seed)
+    found["version of dpcompare"] = identity({**second_seed, "dpcompare": "0.0.0"})
+    repeated = [key for key, count in Counter(found.values()).items() if count > 1]
+    assert [name for name, key in found.items() if key in repeated] == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"title": "Another title"},
+        {"metric": "log_loss"},
+        {"mechanisms": [{**DP_SGD, "label": "another label"}]},
+        {"mechanisms": [{**DP_SGD, "clip_norm": [1.0]}]},
+        {"mechanisms": [{**DP_SGD, "training": {"epochs": [{"value": 1}]}}]},
+        {"training": {"epochs": 1.0, "chunk_size": 0}},
+        {"model": {"min_count": 7}},  # read by vocabularies only
+        {"epsilons": [1]},
+    ],
+)
+def test_what_cannot_change_a_result_does_not_change_the_identity(tmp_path, changes):
+    assert ids(tiny.trials(tmp_path, DP_SGD, **changes)) == ids(tiny.trials(tmp_path, DP_SGD))
+
+
+def test_the_name_of_the_study_file_does_not_count(tmp_path):
+    made = tiny.content(DP_SGD)
+    first, second = (tiny.write(tmp_path, made, name) for name in ("one.toml", "two.toml"))
+    assert ids(expand(load(str(first)))) == ids(expand(load(str(second))))
+
+
+def test_the_code_of_a_mechanism_counts_and_its_label_does_not(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN)
+    mechanism = {"name": f"{path}:Mine"}
+    first = ids(tiny.trials(tmp_path, mechanism))
+    assert ids(tiny.trials(tmp_path, {**mechanism, "label": "mine"})) == first
+    assert ids(tiny.trials(tmp_path, {**mechanism, "strength": 3})) != first
+    path.write_text(PLUGIN + "\n# edited\n")
+    assert ids(tiny.trials(tmp_path, mechanism)) != first
+
+
+def test_the_rows_of_a_prepared_data_set_count_and_its_place_does_not(tmp_path):
+    def prepared(name, rows, seed=0):
+        text = tmp_path / f"{name}.txt"
+        data.write_text(text, rows, seed)
+        data.prepare("criteo-kaggle", [text], tmp_path / name)
+        return tmp_path / name
+
+    def trial_on(folder):
+        return expand(select(tiny.study(tmp_path, DP_SGD), data_path=folder))[0]
+
+    first = trial_on(prepared("first", 500))
+    assert first["data"]["rows"] == 500, "rows of the synthetic log do not count here"
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    assert identity(trial_on(tmp_path / "copy")) == identity(first)
+    assert identity(trial_on(prepared("longer", 501))) != identity(first)
+    assert identity(trial_on(prepared("other", 500, seed=1))) != identity(first)
+    with pytest.raises(DpcompareError, match="nothing here"):
+        trial_on(tmp_path / "nothing here")
+
+
+def test_configurations_are_strict_json_and_survive_it(tmp_path):
+    configurations = tiny.trials(tmp_path, *ALL, epsilons=[0.1, 50])
+    again = [json.loads(json.dumps(c, allow_nan=False)) for c in configurations]
+    assert again == configurations
+    assert ids(again) == ids(configurations)
+
+
+# --- curves that are the same --------------------------------------------------------------------
+
+
+def test_curves_that_share_a_trial_are_refused_since_one_would_lack_it(tmp_path):
+    tuned = {**DP_SGD, "label": "tuned", "clip_norm": [1.0, 2.0]}
+    with pytest.raises(UsageError, match="'tuned': it trains the same as mechanism 'dp-sgd'"):
+        tiny.trials(tmp_path, DP_SGD, tuned)
+    other = {**DP_SGD, "label": "tuned", "clip_norm": [2.0, 3.0]}
+    assert len(tiny.trials(tmp_path, DP_SGD, other)) == 3
+
+
+def test_the_default_delta_follows_the_training_rows(tmp_path):
+    configuration = tiny.trials(tmp_path, DP_SGD)[0]
+    assert configuration["budget"]["delta"] == pytest.approx(1603**-1.1)
+    assert math.isfinite(epsilon_of(configuration))
