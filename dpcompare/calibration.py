@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from scipy import optimize
 from scipy.stats import norm
 
@@ -24,7 +25,7 @@ from dpcompare.accounting import (
 from dpcompare.errors import UsageError
 from dpcompare.privacy import ROW_RELATIONS, Budget, RowRelation, Schedule
 
-ALGORITHM = 1
+ALGORITHM = 2
 """Part of every cache key; to be raised whenever calibration changes its answers."""
 
 TOLERANCE = 2e-4
@@ -37,9 +38,10 @@ SMALLEST, LARGEST = 0.05, 1e7
 def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) -> float:
     """The noise multiplier at which DP-SGD over `schedule` fits `budget`.
 
-    The value returned was itself accounted and fits; the smallest one that fits by the same
-    accountant is at most TOLERANCE lower. Values are cached in the folder that the environment
-    variable DPCOMPARE_CACHE names, by default ``dpcompare`` in the user's cache folder.
+    The value was itself accounted and fits; the smallest one that fits by the same accountant is
+    at most TOLERANCE lower. It is then rounded up to float32, in which training computes. Values
+    are cached in the folder that the environment variable DPCOMPARE_CACHE names, by default
+    ``dpcompare`` in the user's cache folder.
 
     Args:
         budget: epsilon (infinite: no noise), delta, relation and accountant.
@@ -66,7 +68,9 @@ def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) ->
         "sampling_probability": probability,
         "steps": schedule.steps,
     }
-    return _remembered(key, lambda: _search(budget, relation, probability, schedule.steps))
+    return _remembered(
+        key, lambda: _up_to_float32(_search(budget, relation, probability, schedule.steps))
+    )
 
 
 def calibration_report(budget: Budget, schedule: Schedule, group_size: int = 1) -> dict[str, Any]:
@@ -103,6 +107,11 @@ def calibration_report(budget: Budget, schedule: Schedule, group_size: int = 1) 
             if relation != budget.neighboring
         },
     }
+
+
+def _up_to_float32(value: float) -> float:
+    rounded = np.float32(value)
+    return float(rounded if rounded >= value else np.nextafter(rounded, np.float32(np.inf)))
 
 
 def _search(budget: Budget, relation: RowRelation, probability: float, steps: int) -> float:

@@ -1,5 +1,6 @@
 """Running a study from end to end: what is missing, the records, the figure and the table."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from dpcompare.expansion import expand
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.study import Study, resolved
-from dpcompare.summary import summarize, write_summary
+from dpcompare.summary import write_summary
 from dpcompare.trial import Configuration, counted, failed_record, identity
 
 Say = Callable[[str], Any]
@@ -75,9 +76,15 @@ def show(path: Path, say: Say) -> None:
     for warning in _warnings(folder):
         say(warning)
     summary = write_summary(folder, ids)
-    drawn = figures.draw(folder, ids) if not summary.empty else []
-    say(report.table(summarize(records)))
+    say(report.table(summary))
     say(report.crossing_sentences(records))
+    private = summary[summary["epsilon"] < math.inf]
+    metrics = [summary["metric"].iloc[0], "normalized_entropy"]  # the panels of the figure
+    if private[metrics].notna().any(axis=None):
+        drawn = figures.draw(folder, ids)
+    else:
+        drawn = []
+        say("No figure: no trial with a finite epsilon has a score.")
     for file in [*drawn, folder.summary]:
         say(f"wrote {file}")
 

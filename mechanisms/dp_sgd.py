@@ -6,7 +6,6 @@ from typing import Self
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from dpcompare import accounting, calibration
@@ -46,17 +45,14 @@ class DPSGD(Mechanism):
             raise UsageError(f"dp-sgd: group_size must be at least 1, got {self.group_size}")
 
     def calibrate(self, budget: Budget, schedule: Schedule, task: Task) -> Self:
-        """The smallest noise multiplier that fits the budget, never rounded down to float32."""
+        """The smallest noise multiplier that fits the budget."""
         sigma = calibration.noise_multiplier(budget, schedule, self.group_size)
         if sigma > 0 and math.isinf(self.clip_norm):
             raise UsageError(
                 "dp-sgd: clip_norm = inf needs infinite noise; set a finite clip norm, "
                 "or epsilon = inf"
             )
-        rounded = np.float32(sigma)
-        if rounded < sigma:
-            rounded = np.nextafter(rounded, np.float32(np.inf))
-        return self.replace(noise_multiplier=float(rounded))
+        return self.replace(noise_multiplier=sigma)
 
     def gradient(self) -> GradientRelease:
         """Sums of sensitivity `clip_norm`.

@@ -135,7 +135,7 @@ def test_empty_batch_sums_to_zero():
 
 def test_zero_gradients_stay_zero():
     model, parameters = random_model()
-    features, labels = random_batch(model, 8)
+    features, _ = random_batch(model, 8)
     result = clipped_sum(
         model, parameters, features, lambda z: 0.0 * z, jnp.ones(8, bool), clip_to(1.0)
     )

@@ -1,0 +1,374 @@
+"""Running studies: only what is missing, whatever happened before."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from dpcompare import conduct, runner
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.expansion import expand
+from dpcompare.results import ResultsFolder
+from dpcompare.study import load, select
+from dpcompare.trial import identity
+from tests import tiny_studies as tiny
+from tests.tiny_studies import DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
+
+BOTH = (NON_PRIVATE, RANDOMIZED_RESPONSE)
+PLUGIN = """
+from dpcompare.errors import UsageError
+from dpcompare.mechanism import Mechanism
+
+class Mine(Mechanism):
+    strength: float = 2.0
+
+    def calibrate(self, budget, schedule, task):
+        if self.strength == 3:
+            raise UsageError("strength 3 cannot meet this budget")
+        if self.strength == 4:
+            raise ZeroDivisionError("what a surprise")
+        return self
+"""
+
+
+class Counting(tiny.InProcess):
+    """An executor without processes that counts trials."""
+
+    started = 0
+
+    def map(self, function, configurations, progress):
+        configurations = list(configurations)
+        Counting.started += len(configurations)
+        return super().map(function, configurations, progress)
+
+
+@pytest.fixture
+def workers(monkeypatch, tmp_path):
+    """Trials run in this process and are counted; noise is remembered for this test only."""
+    monkeypatch.setattr(runner, "LocalExecutor", Counting)
+    monkeypatch.setattr(Counting, "started", 0)
+    monkeypatch.setenv("DPCOMPARE_CACHE", str(tmp_path / "cache"))
+    return Counting
+
+
+@pytest.fixture
+def run(workers, tmp_path):
+    """A function that runs a study in the folder `results`: (trials started, failed, lines)."""
+
+    def run_study(study, path=tmp_path / "results"):
+        lines = []
+        before = workers.started
+        failed = conduct.run(study, path, None, lines.append)
+        return workers.started - before, failed, "\n".join(lines)
+
+    return run_study
+
+
+@pytest.fixture
+def results(tmp_path):
+    return ResultsFolder(tmp_path / "results")
+
+
+def labels(folder):
+    return [record["label"] for record in folder.records(folder.plan())]
+
+
+# --- resuming ------------------------------------------------------------------------------------
+
+
+def test_a_study_is_run_once_and_its_results_are_complete(run, results, tmp_path):
+    study = tiny.study(tmp_path, *BOTH, epsilons=[1, 3], seeds=2)
+    started, failed, text = run(study)
+    assert (started, failed) == (6, 0)
+    assert "6 done, 0 failed, 0 already there" in text
+    assert results.plan() == [identity(c) for c in expand(study)]
+    assert [r["id"] for r in results.records(results.plan())] == results.plan()
+    for file in (results.summary, results.figures / "utility.png", results.figures / "utility.svg"):
+        assert file.stat().st_size > 0
+        assert f"wrote {file}" in text
+    again = load(str(results.study))
+    assert [identity(c) for c in expand(again)] == results.plan()
+
+    content = results.trials.read_bytes()
+    started, failed, text = run(study)
+    assert (started, failed) == (0, 0)
+    assert "0 done, 0 failed, 6 already there" in text
+    assert results.trials.read_bytes() == content
+
+
+def test_a_larger_study_runs_only_what_is_new(run, results, tmp_path):
+    study = tiny.study(tmp_path, *BOTH, epsilons=[1, 3], seeds=2)
+    assert run(select(study, seeds=1, epsilons=["1"], mechanisms=["randomized-response"]))[0] == 1
+    assert labels(results) == ["randomized-response"]
+    assert run(select(study, seeds=1))[0] == 2
+    assert run(study)[0] == 3
+    assert len(results.plan()) == 6
+    assert run(select(study, epsilons=["3"]))[0] == 0
+    assert len(results.plan()) == 4, "the figure shows what was asked for last"
+
+
+def test_a_torn_last_line_is_named_and_exactly_its_trial_runs_again(run, results, tmp_path):
+    study = tiny.study(tmp_path, NON_PRIVATE, seeds=3)
+    run(study)
+    whole = results.records()
+    content = results.trials.read_bytes()
+    results.trials.write_bytes(content[:-10])
+    started, _, text = run(study)
+    assert started == 1
+    assert "Warning:" in text
+    assert f"{results.trials}, line 3 is damaged" in text
+    again = results.records()
+    assert [r["seed"] for r in again] == [0, 1, 2]
+    assert [r["test"] for r in again] == [r["test"] for r in whole]
+    assert results.warnings == []
+
+
+def test_a_file_of_one_torn_line_is_no_obstacle(run, results, tmp_path):
+    study = tiny.study(tmp_path)
+    run(study)
+    results.trials.write_bytes(results.trials.read_bytes()[:-10])
+    started, failed, text = run(study)
+    assert (started, failed) == (1, 0)
+    assert "line 1 is damaged" in text
+
+
+def test_damage_in_the_middle_is_an_error_before_anything_runs(run, results, workers, tmp_path):
+    study = tiny.study(tmp_path, seeds=2)
+    run(study)
+    lines = results.trials.read_bytes().splitlines(keepends=True)
+    results.trials.write_bytes(lines[0][:100] + b"\n" + lines[1])
+    with pytest.raises(DpcompareError, match="line 1 is damaged"):
+        run(study)
+    assert workers.started == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"training": {"learning_rate": 0.2}}, "training.learning_rate"),
+        ({"data": {"seed": 1}}, "data.seed, data.checksum"),
+        ({"model": {"tower": []}, "delta": 1e-5}, "model.tower, budget.delta"),
+    ],
+)
+def test_changed_settings_are_announced(run, results, tmp_path, changes, named):
+    run(tiny.study(tmp_path))
+    started, _, text = run(tiny.study(tmp_path, **changes))
+    assert started == 1
+    line = text.splitlines()[0]
+    assert line.startswith("non-private: 1 of its trials run again")
+    assert line.endswith(f"changed: {named}")
+    assert len(results.records()) == 2, "the old record is kept"
+    assert len(results.records(results.plan())) == 1, "and does not count"
+
+
+def test_an_edited_mechanism_is_announced_and_its_records_are_made_again(run, results, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN)
+    mechanism = {"name": f"{path}:Mine", "label": "mine"}
+    assert run(tiny.study(tmp_path, NON_PRIVATE, mechanism))[0] == 2
+    path.write_text(PLUGIN + "# edited\n")
+    started, _, text = run(tiny.study(tmp_path, NON_PRIVATE, mechanism))
+    assert started == 1
+    assert "mine: 1 of its trials run again" in text
+    assert text.splitlines()[0].endswith("changed: mechanism.version")
+
+
+def test_new_names_reach_the_records_without_training(run, results, tmp_path):
+    run(tiny.study(tmp_path, *BOTH))
+    named = {**RANDOMIZED_RESPONSE, "label": "flipped labels"}
+    started, _, text = run(tiny.study(tmp_path, NON_PRIVATE, named, title="New title"))
+    assert started == 0
+    assert labels(results) == ["non-private", "flipped labels"]
+    assert {r["title"] for r in results.records()} == {"New title"}
+    assert "flipped labels" in text
+    size = results.trials.stat().st_size
+    run(tiny.study(tmp_path, NON_PRIVATE, named, title="New title"))
+    assert results.trials.stat().st_size == size
+
+
+def test_noise_is_calibrated_once_for_all_seeds_and_candidates(run, tmp_path):
+    mechanism = {**DP_SGD, "clip_norm": [1.0, 2.0]}
+    study = tiny.study(tmp_path, mechanism, seeds=2, accountant="rdp")
+    cache = tmp_path / "cache"
+    run(select(study, seeds=1))
+    files = {file: file.stat().st_mtime_ns for file in cache.iterdir()}
+    assert len(files) == 1
+    run(study)
+    assert {file: file.stat().st_mtime_ns for file in cache.iterdir()} == files
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def test_a_failed_trial_is_recorded_named_and_tried_again_while_the_others_complete(
+    run, results, tmp_path
+):
+    wild = {**RANDOMIZED_RESPONSE, "label": "wild", "training": {"learning_rate": 1e30}}
+    study = tiny.study(tmp_path, NON_PRIVATE, wild)
+    started, failed, text = run(study)
+    assert (started, failed) == (2, 1)
+    record = results.records(results.plan())[1]
+    assert record["status"] == "failed"
+    assert record["error"].startswith("training diverged between steps 1 and 16")
+    assert record["test"] is None
+    assert record["diagnostics"] == {}
+    assert "seed 0: training diverged" in " ".join(text.split())
+    assert run(study)[:2] == (1, 1)
+
+
+def test_a_study_of_which_nothing_succeeds_still_says_what_happened(run, results, tmp_path):
+    _, failed, text = run(tiny.study(tmp_path, training={"learning_rate": 1e30}, seeds=2))
+    assert failed == 2
+    assert "training diverged" in text
+    assert results.summary.exists()
+
+
+def test_errors_raised_inside_workers_come_back_as_readable_reasons(tmp_path, results):
+    """With a real worker process, which survives the errors."""
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN)
+    strengths = {"usage": 3, "defect": 4, "fine": 5}
+    mechanisms = [
+        {"name": f"{path}:Mine", "label": label, "strength": strength}
+        for label, strength in strengths.items()
+    ]
+    lines = []
+    failed = conduct.run(tiny.study(tmp_path, *mechanisms), results.path, 1, lines.append)
+    assert failed == 2
+    usage, defect, fine = results.records(results.plan())
+    assert usage["error"] == "strength 3 cannot meet this budget"
+    assert usage["diagnostics"] == {}
+    assert defect["error"] == "ZeroDivisionError: what a surprise"
+    assert "line 13, in calibrate" in defect["diagnostics"]["traceback"]
+    assert fine["status"] == "done"
+    assert "Traceback" not in "\n".join(lines)
+
+
+def test_a_study_that_cannot_work_leaves_no_folder(run, results, tmp_path):
+    with pytest.raises(UsageError, match="batch_size"):
+        run(tiny.study(tmp_path, training={"batch_size": 5000}))
+    assert not results.path.exists()
+
+
+# --- tuning --------------------------------------------------------------------------------------
+
+
+def test_the_best_of_several_candidates_is_marked_as_such(run, results, tmp_path):
+    tuned = {**RANDOMIZED_RESPONSE, "training": {"learning_rate": [0.05, 0.1, 0.2]}}
+    started, _, text = run(tiny.study(tmp_path, tuned, epsilons=[1, 3]))
+    assert started == 6
+    assert "selection is not counted" in " ".join(text.split())
+    header, *rows = results.summary.read_text().splitlines()
+    column = header.split(",").index("n_candidates")
+    assert [row.count("learning_rate=") for row in rows] == [1, 1]
+    assert column > 0
+    assert text.count("*") >= 2
+
+
+# --- from records alone --------------------------------------------------------------------------
+
+
+def test_everything_is_redrawn_from_records_when_data_and_mechanism_are_gone(
+    run, results, tmp_path, workers, monkeypatch
+):
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN)
+    run(tiny.study(tmp_path, *BOTH, {"name": f"{path}:Mine", "label": "mine"}))
+    path.unlink()
+    (tmp_path / "tiny.toml").unlink()
+    copy = ResultsFolder(tmp_path / "copy")
+    copy.path.mkdir()
+    shutil.copy(results.trials, copy.trials)
+    shutil.copy(results.planned, copy.planned)
+    monkeypatch.setattr("dpcompare.data.synthetic", None)
+    lines = []
+    conduct.show(copy.path, lines.append)
+    assert copy.summary.read_bytes() == results.summary.read_bytes()
+    assert (copy.figures / "utility.png").stat().st_size > 0
+    assert "mine" in "\n".join(lines)
+    copy.planned.unlink()
+    conduct.show(copy.path, lines.append)
+    assert workers.started == 3
+
+
+def test_a_dry_run_lists_the_trials_and_writes_nothing(workers, tmp_path, monkeypatch):
+    study = tiny.study(tmp_path, *BOTH, DP_SGD, epsilons=[1, 3], seeds=2)
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    text = conduct.dry_run(study, 3)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert workers.started == 0
+    assert "10 trials on 3 workers" in text
+    rows = [line for line in text.splitlines() if "seed" in line]
+    assert len(rows) == 10
+    assert "epsilon inf" in rows[0]
+    assert "epsilon 3.0" in rows[2]
+    assert "GiB of memory" in text
+
+
+# --- interruptions -------------------------------------------------------------------------------
+
+
+def start(study, results):
+    command = [sys.executable, "-c", "from dpcompare.cli import main; main()", "run-study"]
+    return subprocess.Popen(
+        [*command, str(study), "--out", str(results.path), "--workers", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def wait_for_records(results, count, process):
+    """Until the file holds at least `count` whole lines; how many."""
+    ends = time.monotonic() + 120
+    while time.monotonic() < ends and process.poll() is None:
+        lines = results.trials.read_bytes().count(b"\n") if results.trials.exists() else 0
+        if lines >= count:
+            return lines
+        time.sleep(0.005)
+    raise AssertionError(f"no {count} records in time: {process.communicate()}")
+
+
+def test_a_killed_and_then_interrupted_study_loses_at_most_the_trial_it_ran(run, results, tmp_path):
+    made = tiny.content(seeds=30, training={"epochs": 4})
+    study = tiny.write(tmp_path, made)
+
+    process = start(study, results)
+    children = []
+    try:
+        recorded = wait_for_records(results, 2, process)
+        children = psutil.Process(process.pid).children(recursive=True)
+    finally:
+        process.kill()
+    process.communicate()
+    psutil.wait_procs(children, timeout=20)
+    assert not any(child.is_running() for child in children), "workers end with their parent"
+    after_kill = len(results.done_ids())
+    assert recorded <= after_kill < 30
+
+    process = start(study, results)
+    try:
+        recorded = wait_for_records(results, after_kill + 1, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in out + err
+    assert err.splitlines()[-1].startswith("Interrupted.")
+    assert err.count("Interrupted") == 1
+    kept = len(results.done_ids())
+    assert recorded <= kept < 30
+
+    started, failed, _ = run(load(str(study)))
+    assert (started, failed) == (30 - kept, 0)
+    records = [json.loads(line) for line in results.trials.read_text().splitlines()]
+    assert sorted(r["seed"] for r in records) == list(range(30)), "every trial ran to its end once"
