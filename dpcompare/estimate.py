@@ -13,7 +13,7 @@ from dpcompare.trial import Configuration, is_private, schedule_of
 
 # Measured on one Zen 4 core at 100 GFLOP/s (float32 matrix product), in seconds:
 REFERENCE_SPEED = 100e9
-PER_EXAMPLE = 4e-6  # gather, scatter and everything that does not grow with the tower
+PER_EXAMPLE = 1.5e-6  # gather, scatter and everything that does not grow with the tower
 PER_PARAMETER_AND_STEP = 3e-9  # the optimizer's update
 PER_NOISED_PARAMETER_AND_STEP = 10e-9  # drawing a normal
 START = 2.0  # compiling and evaluating

@@ -16,6 +16,9 @@ from dpcompare.settings import at_epsilon, located
 from dpcompare.study import Entry, Study
 from dpcompare.trial import Configuration, identity, recipe_of
 
+GIVEN = "--data"
+"""The source of a study whose data set the command line must name."""
+
 
 def expand(study: Study) -> list[Configuration]:
     """The trials of a study, in the order in which they should run.
@@ -82,6 +85,11 @@ def _data_settings(study: Study) -> dict[str, Any]:
             "split": split,
             "checksum": checksum,
         }
+    if settings["source"] == GIVEN:
+        raise UsageError(
+            "it runs on a prepared data set: name one with --data DIR (to make one: "
+            "dpcompare prepare SCHEMA SOURCE... DIR)"
+        )
     path = Path(settings["source"]).resolve()
     manifest = data.read_manifest(path)
     return {

@@ -93,7 +93,7 @@ def test_never_below_a_finer_grid_of_dp_accounting_and_close_to_it(neighboring):
     from dpcompare.accounting import RELATIONS
 
     rng = np.random.default_rng(0)
-    for _ in range(6):
+    for _ in range(3):
         sigma, q = rng.uniform(0.6, 3.0), 10 ** rng.uniform(-3, -1)
         steps, delta = int(10 ** rng.uniform(0, 3)), 10 ** rng.uniform(-7, -4)
         event = sampled_gaussian_event(SampledGaussian(sigma, q, steps))

@@ -42,7 +42,13 @@ def test_an_almost_empty_study_gets_the_documented_defaults(tmp_path):
 def test_every_bundled_study_is_valid(name):
     study = load(name)
     assert study.name == name
-    assert len(expand(study)) >= len(study.entries)
+    on_synthetic_rows = select(study, data_path="synthetic")
+    assert len(expand(on_synthetic_rows)) >= len(study.entries)
+
+
+def test_a_study_of_given_data_asks_for_them(tmp_path):
+    path = tiny.write(tmp_path, tiny.content(data={"source": "--data"}))
+    refused(path, str(path), "--data DIR", "dpcompare prepare")
 
 
 def test_a_mechanism_may_have_its_own_training_settings_and_label(tmp_path):

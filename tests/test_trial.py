@@ -31,14 +31,6 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("trials")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cache(folder):
-    """Calibrated noise is remembered for this module, and not in the user's folder."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DPCOMPARE_CACHE", str(folder / "cache"))
-        yield
-
-
 @pytest.fixture(scope="module")
 def records(folder):
     """One record of each mechanism, by label."""
