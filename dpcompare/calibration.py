@@ -23,9 +23,9 @@ from dpcompare.accounting import (
     sampled_gaussian_event,
 )
 from dpcompare.errors import UsageError
-from dpcompare.privacy import ROW_RELATIONS, Budget, RowRelation, Schedule
+from dpcompare.privacy import ROW_RELATIONS, AccountantName, Budget, RowRelation, Schedule
 
-ALGORITHM = 2
+ALGORITHM = 3
 """Part of every cache key; to be raised whenever calibration changes its answers."""
 
 TOLERANCE = 2e-4
@@ -38,10 +38,10 @@ SMALLEST, LARGEST = 0.05, 1e7
 def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) -> float:
     """The noise multiplier at which DP-SGD over `schedule` fits `budget`.
 
-    The value was itself accounted and fits; the smallest one that fits by the same accountant is
-    at most TOLERANCE lower. It is then rounded up to float32, in which training computes. Values
-    are cached in the folder that the environment variable DPCOMPARE_CACHE names, by default
-    ``dpcompare`` in the user's cache folder.
+    The value is rounded up to float32, in which training computes, and was itself accounted: its
+    epsilon is at most the budget's. The smallest one of which that is true is at most a per mille
+    lower. Values are cached in the folder that the environment variable DPCOMPARE_CACHE names, by
+    default ``dpcompare`` in the user's cache folder.
 
     Args:
         budget: epsilon (infinite: no noise), delta, relation and accountant.
@@ -68,9 +68,7 @@ def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) ->
         "sampling_probability": probability,
         "steps": schedule.steps,
     }
-    return _remembered(
-        key, lambda: _up_to_float32(_search(budget, relation, probability, schedule.steps))
-    )
+    return _remembered(key, lambda: _search(budget, relation, probability, schedule.steps))
 
 
 def calibration_report(budget: Budget, schedule: Schedule, group_size: int = 1) -> dict[str, Any]:
@@ -117,16 +115,17 @@ def _up_to_float32(value: float) -> float:
 def _search(budget: Budget, relation: RowRelation, probability: float, steps: int) -> float:
     """The smallest noise multiplier found that fits, close above the root of the excess."""
 
-    def most_spent(sigma: float) -> float:
+    def epsilon_of(sigma: float, accountant: AccountantName = budget.accountant) -> float:
         event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
-        return epsilon(event, budget.delta, relation, "rdp")
+        return epsilon(event, budget.delta, relation, accountant)
 
-    if not most_spent(LARGEST) < budget.epsilon < most_spent(SMALLEST):
+    least, most = epsilon_of(LARGEST, "rdp"), epsilon_of(SMALLEST, "rdp")
+    if not least < budget.epsilon < most:
         raise UsageError(
             f"no noise multiplier between {SMALLEST:g} and {LARGEST:g} gives epsilon "
             f"{budget.epsilon:g} at delta {budget.delta:.2e} over {steps:,} steps with sampling "
-            f"probability {probability:.3g}; epsilons from about {most_spent(LARGEST):.2g} to "
-            f"{most_spent(SMALLEST):.2g} can be reached"
+            f"probability {probability:.3g}; epsilons from about {least:.2g} to {most:.2g} can be "
+            "reached"
         )
     excess = _excess(budget, relation, probability, steps)
     fitting: list[float] = []
@@ -143,7 +142,11 @@ def _search(budget: Budget, relation: RowRelation, probability: float, steps: in
     while min(fitting) > math.exp(root) * (1 + TOLERANCE):
         root += TOLERANCE / 4
         log_excess(root)
-    return min(fitting)
+    sigma = _up_to_float32(min(fitting))
+    # What is stated of the trial is an epsilon, whose rounding is not that of the search's delta.
+    while epsilon_of(sigma) > budget.epsilon:
+        sigma = _up_to_float32(sigma * (1 + TOLERANCE / 20))
+    return sigma
 
 
 def _excess(

@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from dpcompare.layers import INPUTS, OUTPUTS
 from dpcompare.model import Features, Model, Parameters
@@ -75,23 +74,17 @@ def clipped_sum(
         weigh: how much each group weighs, (groups,), from the norms, (groups,).
         group_size: rows whose gradients are averaged before they are weighed; divides batch.
     """
+    usable = present & ~jnp.any(jnp.isinf(features.numeric), axis=1)
     record = record_gradients(
-        model, parameters, features, lambda z: jnp.where(present, row_losses(z), 0.0)
+        model, parameters, features, lambda logits: jnp.where(usable, row_losses(logits), 0.0)
     )
     squared = _row_squared_norms(record)
-    finite = jnp.isfinite(squared)
-    # Zeroing rows costs a pass over every activation, and nearly no batch needs it.
-    norms, weights, gradient = lax.cond(
-        jnp.all(finite),
-        lambda: _weighted_sum(model, record, squared, weigh, group_size),
-        lambda: _weighted_sum(
-            model,
-            _zero_rows(record, ~finite),
-            jnp.where(finite, squared, 0.0),
-            weigh,
-            group_size,
-        ),
-    )
+    usable &= jnp.isfinite(squared)
+    squared = jnp.where(usable, squared, 0.0)
+    norms = jnp.sqrt(_group_squared_norms(model, record, squared, usable, group_size)) / group_size
+    weights = weigh(norms)
+    row_weights = jnp.repeat(weights / group_size, group_size)
+    gradient = _weighted_sum(model, record, row_weights, usable)
     return ClippedSum(gradient, norms, weights)
 
 
@@ -147,48 +140,43 @@ def _row_squared_norms(record: Record) -> jax.Array:
     return total
 
 
-def _zero_rows(record: Record, unusable: jax.Array) -> Record:
-    def zero(rows: jax.Array) -> jax.Array:
-        return jnp.where(unusable[:, None], 0.0, rows)
-
-    inputs, output_gradients, embedded = jax.tree.map(
-        zero, (record.inputs, record.output_gradients, record.embedded_gradients)
-    )
-    return Record(inputs, output_gradients, embedded, record.ids)
+def _masked(rows: jax.Array, usable: jax.Array) -> jax.Array:
+    return jnp.where(usable[:, None], rows, 0.0)
 
 
 def _weighted_sum(
-    model: Model,
-    record: Record,
-    row_squared_norms: jax.Array,
-    weigh: Callable[[jax.Array], jax.Array],
-    group_size: int,
-) -> tuple[jax.Array, jax.Array, Parameters]:
-    squared = _group_squared_norms(model, record, row_squared_norms, group_size)
-    norms = jnp.sqrt(squared) / group_size
-    weights = weigh(norms)
-    row_weights = jnp.repeat(weights / group_size, group_size)[:, None]
-    tower = {}
-    for name, inputs, gradients in _dense_layers(record):
-        weighted = gradients * row_weights
-        tower[name] = {"bias": jnp.sum(weighted, axis=0), "kernel": inputs.T @ weighted}
-    embeddings = model.tables.scatter_sum(record.ids, record.embedded_gradients * row_weights)
-    return norms, weights, Parameters(embeddings=embeddings, tower=tower)
+    model: Model, record: Record, row_weights: jax.Array, usable: jax.Array
+) -> Parameters:
+    """The sum over rows of weight times gradient; inputs are finite, so a zero silences a row."""
+
+    def weighted(gradients: jax.Array) -> jax.Array:
+        return _masked(gradients, usable) * row_weights[:, None]
+
+    tower = {
+        name: {
+            "bias": jnp.sum(weighted(gradients), axis=0),
+            "kernel": inputs.T @ weighted(gradients),
+        }
+        for name, inputs, gradients in _dense_layers(record)
+    }
+    embeddings = model.tables.scatter_sum(record.ids, weighted(record.embedded_gradients))
+    return Parameters(embeddings=embeddings, tower=tower)
 
 
 def _group_squared_norms(
-    model: Model, record: Record, row_squared_norms: jax.Array, group_size: int
+    model: Model, record: Record, row_squared_norms: jax.Array, usable: jax.Array, group_size: int
 ) -> jax.Array:
     """(groups,) squared norms of the groups' gradient sums over all parameters."""
     terms = group_size * model.tables.lookups_per_table
     if terms == 1:
         return row_squared_norms
-    squared = model.tables.squared_norms(record.ids, record.embedded_gradients, group_size)
+    embedded = _masked(record.embedded_gradients, usable)
+    squared = model.tables.squared_norms(record.ids, embedded, group_size)
     for _, inputs, gradients in _dense_layers(record):
-        squared += jnp.sum(
-            (_products_within(inputs, group_size) + 1.0) * _products_within(gradients, group_size),
-            axis=(1, 2),
-        )
+        # Inputs too: the square of a large one may be infinite, and infinity times zero is nan.
+        of_inputs = _products_within(_masked(inputs, usable), group_size)
+        of_gradients = _products_within(_masked(gradients, usable), group_size)
+        squared += jnp.sum((of_inputs + 1.0) * of_gradients, axis=(1, 2))
     # Where rows cancel, rounding could hide a norm above the clip norm: err on the large side.
     rounding = CANCELLATION * terms * row_squared_norms.reshape(-1, group_size).sum(axis=1)
     return jnp.maximum(squared, 0.0) + rounding

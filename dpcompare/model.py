@@ -32,6 +32,15 @@ class Parameters(TypedDict):
     tower: dict
 
 
+def finite_relu(x: jax.Array) -> jax.Array:
+    """max(x, 0), and 0 for what is infinite or nan.
+
+    So the recorded inputs of every layer are finite for finite parameters, whatever the row: a
+    row is silenced by a weight of zero, where 0 * nan would poison the whole sum.
+    """
+    return jnp.where(jnp.isfinite(x), nn.relu(x), 0.0)
+
+
 class Tower(nn.Module):
     """Dense ReLU layers of the given widths and a linear output of one number per example."""
 
@@ -44,11 +53,10 @@ class Tower(nn.Module):
         A missing number is a zero beside an indicator of one.
         """
         missing = jnp.isnan(numeric)
-        x = jnp.concatenate(
-            [jnp.where(missing, 0.0, numeric), missing.astype(numeric.dtype), embedded], axis=1
-        )
+        known = jnp.where(jnp.isfinite(numeric), numeric, 0.0)
+        x = jnp.concatenate([known, missing.astype(numeric.dtype), embedded], axis=1)
         for index, width in enumerate(self.widths):
-            x = nn.relu(RecordedDense(width, name=f"dense_{index}")(x))
+            x = finite_relu(RecordedDense(width, name=f"dense_{index}")(x))
         output = RecordedDense(1, nn.initializers.lecun_normal(), name="output")(x)
         return output[:, 0]
 

@@ -44,7 +44,8 @@ def test_every_budget_is_kept_and_nearly_used(folder):
     for record in folder.records(folder.plan()):
         if record["label"] != "non-private":
             spent = record["guarantee"]["epsilon"]
-            assert 0.99 * record["epsilon"] <= spent <= record["epsilon"] * (1 + 1e-9)
+            rounding = 1e-9 if record["label"] == "randomized-response" else 0.0
+            assert 0.99 * record["epsilon"] <= spent <= record["epsilon"] * (1 + rounding)
 
 
 def test_dp_sgd_is_clearly_ahead_at_small_epsilon(summary):
@@ -53,7 +54,7 @@ def test_dp_sgd_is_clearly_ahead_at_small_epsilon(summary):
         errors = [
             curve(summary, label, "auc_se")[epsilon] for label in ("dp-sgd", "randomized-response")
         ]
-        assert ahead > 4 * np.hypot(*errors)
+        assert ahead > 2 * np.hypot(*errors)
 
 
 def test_label_dp_is_level_or_ahead_at_epsilon_50(summary):
