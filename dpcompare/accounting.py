@@ -172,6 +172,7 @@ def guarantee(
     Raises:
         UsageError: `neighboring` is not defined for grouped clipping, or not supported.
     """
+    releases = [release for release in releases if any(_atoms(release.event))]
     texts = tuple(_text(release) for release in releases)
     event = dp.ComposedDpEvent([release.event for release in releases])
     if releases and all(release.unit == "label" for release in releases):
@@ -186,14 +187,21 @@ def guarantee(
             events=texts,
         )
     group_size = max((release.group_size for release in releases), default=1)
+    with_labels = any(release.unit == "label" for release in releases)
+    if with_labels and neighboring == "add-or-remove-one":
+        raise UsageError(
+            "one released label per row shows how many rows there are, so adding or removing a "
+            "row is not defined for them; use neighboring = zero-out or replace-one"
+        )
 
     def under(relation: RowRelation) -> float:
         if not releases:
             return math.inf
         return epsilon(event, delta, group_relation(relation, group_size), accountant)
 
+    countable = group_size == 1 and not with_labels
     others: dict[str, float | None] = {
-        relation: None if group_size > 1 and relation == "add-or-remove-one" else under(relation)
+        relation: under(relation) if countable or relation != "add-or-remove-one" else None
         for relation in ROW_RELATIONS
         if relation != neighboring
     }

@@ -17,6 +17,9 @@ import jax.numpy as jnp
 from dpcompare.layers import INPUTS, OUTPUTS
 from dpcompare.model import Features, Model, Parameters
 
+# The bound on what a row adds holds to float32; accelerators would multiply with fewer bits.
+jax.config.update("jax_default_matmul_precision", "highest")
+
 # Rounding of a Gram sum relative to the rows' own squared norms: eight float32 roundings.
 CANCELLATION = 8 * 2.0**-23
 
@@ -62,8 +65,9 @@ def clipped_sum(
 ) -> ClippedSum:
     """Sum over groups of ``weigh(norm) * (group's gradient sum / group_size)``.
 
-    The norm is one global norm over all parameters. A row that is absent (padding) or whose loss
-    or gradient is not finite counts as zero, and the other rows of its group still count.
+    The norm is one global norm over all parameters. A row that is absent (padding), has
+    an infinite number or a gradient that is not finite counts as zero, and the other rows of its
+    group still count.
 
     Args:
         model: the network.

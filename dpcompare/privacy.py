@@ -49,8 +49,8 @@ def check_delta(delta: float, examples: int, *, allow_large_delta: bool = False)
     if delta * examples > 1.0 + 1e-9 and not allow_large_delta:
         raise UsageError(
             f"delta {delta:g} is above 1/n = {1 / examples:g} for n = {examples:,} rows: it would "
-            "allow a mechanism that publishes whole rows. Lower it, or set "
-            "allow_large_delta = true to accept that"
+            "allow a mechanism that publishes whole rows. Lower it, or accept that with "
+            "allow_large_delta = true in the study (--allow-large-delta for calibrate)"
         )
 
 

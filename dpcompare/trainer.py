@@ -40,6 +40,9 @@ OPTIMIZERS: dict[str, Callable[[Any], optax.GradientTransformation]] = {
 
 STEPS_PER_DISPATCH = 64
 LARGEST_CHUNK = 8192
+LARGEST_PARAMETER = 1e6
+"""Beyond this, training has diverged: no weight of a network that learns comes near it."""
+
 EVALUATION_CHUNK = 8192
 
 _traces = 0
@@ -168,7 +171,8 @@ def train(
         if not bool(finite):
             raise DpcompareError(
                 f"training diverged between steps {block.first_step + 1} and {done} of "
-                f"{schedule.steps}: a parameter is infinite or nan. Lower the learning rate"
+                f"{schedule.steps}: a parameter is nan or above {LARGEST_PARAMETER:g}. Lower the "
+                "learning rate"
             )
         report(done / schedule.steps)
     return state.parameters
@@ -315,8 +319,8 @@ def _compiled_steps(
         return _State(parameters, optimizer_state)
 
     state = lax.fori_loop(0, steps, step, state)
-    finite = jnp.stack([jnp.all(jnp.isfinite(p)) for p in jax.tree.leaves(state.parameters)])
-    return state, jnp.all(finite)
+    sane = [jnp.all(jnp.abs(p) < LARGEST_PARAMETER) for p in jax.tree.leaves(state.parameters)]
+    return state, jnp.all(jnp.stack(sane))
 
 
 def _chunk_sum(
@@ -340,14 +344,14 @@ def _chunk_sum(
                 jnp.where(present, row_losses(program.model.logits(p, features)), 0.0)
             )
         )(parameters)
+
+    def weights(norms: jax.Array) -> jax.Array:
+        # Whatever a plug-in answers, no group adds more than the sensitivity that noise is for.
+        largest = gradient.sensitivity / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)
+        return jnp.minimum(mechanism.weights(norms), largest)
+
     return clipped_sum(
-        program.model,
-        parameters,
-        features,
-        row_losses,
-        present,
-        mechanism.weights,
-        gradient.group_size,
+        program.model, parameters, features, row_losses, present, weights, gradient.group_size
     ).gradient
 
 

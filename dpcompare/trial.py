@@ -10,7 +10,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +24,7 @@ from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import Mechanism, Plugin, find
 from dpcompare.model import Model
-from dpcompare.privacy import Budget, Guarantee, Schedule, check_delta
+from dpcompare.privacy import Budget, Guarantee, Release, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
 from dpcompare.results import FIELDS, FORMAT
 from dpcompare.tasks import Task
@@ -145,7 +145,7 @@ def run_trial(
             released,
             schedule,
             recipe_of(configuration),
-            _streams(configuration),
+            _streams(configuration, mechanism),
             report,
         )
     with _timed(timings, "evaluate"):
@@ -157,9 +157,11 @@ def run_trial(
             part: _evaluate(task, examples.labels[part], predictions[part]) for part in predictions
         }
     with _timed(timings, "account"):
+        releases = mechanism.events(schedule)
         guarantee = accounting.guarantee(
-            mechanism.events(schedule), budget.delta, budget.neighboring, budget.accountant
+            releases, budget.delta, budget.neighboring, budget.accountant
         )
+        _check_claim(mechanism, releases, guarantee)
     best = examples.true_rates
     return _record(
         configuration,
@@ -277,12 +279,13 @@ def recipe_of(configuration: Configuration) -> Recipe:
 def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task) -> tuple[Any, ...]:
     """The words that name the draw of the labels: shared by all that differ only in training.
 
-    What decides the draw is the kernel; where a mechanism has none, its parameters and budget do.
+    What decides the draw is the kernel. Where a mechanism has none, everything does that it may
+    build its release on: two releases of other size must not share their randomness.
     """
     kernel = mechanism.kernel(task)
     settings = configuration["mechanism"]
     what: Any = (
-        {"parameters": settings["parameters"], "budget": configuration["budget"]}
+        {"settings": counted(configuration), "calibrated": _calibrated(mechanism)}
         if kernel is None
         else hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
     )
@@ -290,13 +293,34 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
     return "labels", checksum, split, task.name, settings["name"], what, configuration["seed"]
 
 
-def _streams(configuration: Configuration) -> Streams:
-    shared = (configuration["data"]["checksum"], configuration["seed"])
-    # Versions of the code do not enter: the same settings draw the same noise.
-    settings = counted(configuration)
-    settings["mechanism"] = {k: v for k, v in settings["mechanism"].items() if k != "version"}
-    del settings["dpcompare"]
-    return Streams(shared, (digest(settings).hex(),))
+def _streams(configuration: Configuration, mechanism: Mechanism) -> Streams:
+    """Batches, groups and initial weights depend on no row, noise on everything, its size too."""
+    shared = (configuration["data"]["rows"], configuration["seed"])
+    noise = {"settings": counted(configuration), "calibrated": _calibrated(mechanism)}
+    return Streams(shared, (digest(noise).hex(),))
+
+
+def _check_claim(mechanism: Mechanism, releases: Sequence[Release], guarantee: Guarantee) -> None:
+    """Refuse a claim that what was trained cannot bear.
+
+    Raises:
+        DpcompareError: examples are claimed to be protected though plain gradients were taken of
+            their features, or groups were clipped that the release does not mention.
+    """
+    gradient = mechanism.gradient()
+    if guarantee.unit != "example" or math.isinf(guarantee.epsilon):
+        return
+    if gradient is None:
+        raise DpcompareError(
+            "the mechanism claims to protect whole examples, but trains on their features with "
+            "plain gradients; release gradients, or claim the unit 'label' only"
+        )
+    sizes = {release.group_size for release in releases if release.unit == "example"}
+    if gradient.group_size not in sizes:
+        raise DpcompareError(
+            f"the mechanism clips groups of {gradient.group_size} rows, but accounts groups of "
+            f"{', '.join(map(str, sorted(sizes)))}; name the group size in its events"
+        )
 
 
 def _encoder(

@@ -14,6 +14,8 @@ from dpcompare.mechanism import GradientRelease, Mechanism
 from dpcompare.privacy import Budget, Release, Sampling, Schedule
 from dpcompare.tasks import Task
 
+SMALLEST_CLIP_NORM = 1e-6
+
 
 class DPSGD(Mechanism):
     """Abadi et al. (arXiv 1607.00133), with groups as arXiv 2211.11896 section 4.4 means them.
@@ -38,9 +40,11 @@ class DPSGD(Mechanism):
     noise_multiplier: float | None = None
 
     def check(self) -> None:
-        """Clip norms are above 0; groups hold at least one row."""
-        if not self.clip_norm > 0:
-            raise UsageError(f"dp-sgd: clip_norm must be above 0, got {self.clip_norm}")
+        """Clip norms are resolved by float32 when squared; groups hold at least one row."""
+        if not self.clip_norm >= SMALLEST_CLIP_NORM:
+            raise UsageError(
+                f"dp-sgd: clip_norm must be at least {SMALLEST_CLIP_NORM:g}, got {self.clip_norm}"
+            )
         if self.group_size < 1:
             raise UsageError(f"dp-sgd: group_size must be at least 1, got {self.group_size}")
 

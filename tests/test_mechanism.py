@@ -79,7 +79,7 @@ def test_what_is_no_mechanism_is_refused(tmp_path, name, message):
         ({"clip_norm": "1"}, "must be a number"),
         ({"clip_norm": True}, "must be a number"),
         ({"group_size": 1.5}, "of type int"),
-        ({"clip_norm": -1.0}, "above 0"),
+        ({"clip_norm": -1.0}, "at least 1e-06"),
         ({"noise_multiplier": 1.0}, "has no parameter"),
     ],
 )

@@ -265,7 +265,10 @@ MISTAKES = {
     ),
     "parameter true": ({"mechanisms": [{**DP_SGD, "clip_norm": True}]}, "clip_norm", "got True"),
     "clip norm inf": ({"mechanisms": [{**DP_SGD, "clip_norm": math.inf}]}, "clip_norm", "finite"),
-    "clip norm zero": ({"mechanisms": [{**DP_SGD, "clip_norm": 0}]}, "clip_norm must be above 0"),
+    "clip norm zero": (
+        {"mechanisms": [{**DP_SGD, "clip_norm": 0}]},
+        "clip_norm must be at least",
+    ),
     "clip norm negative": ({"mechanisms": [{**DP_SGD, "clip_norm": -1}]}, "clip_norm", "-1.0"),
     "one bad candidate": ({"mechanisms": [{**DP_SGD, "clip_norm": [1, -1]}]}, "clip_norm", "-1.0"),
     "group size": ({"mechanisms": [{**DP_SGD, "group_size": 1.5}]}, "group_size", "whole number"),

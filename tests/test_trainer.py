@@ -221,8 +221,8 @@ def test_uncalibrated_noise_is_an_error():
         run(DPSGD(), Schedule(300, 30, 20, "poisson"), n=300)
 
 
-def test_weights_beyond_the_sensitivity_would_show():
-    """A plug-in whose weights ignore the norm moves the sum by more than it declares."""
+def test_weights_beyond_the_sensitivity_are_cut_to_it():
+    """A plug-in whose weights ignore the norm cannot add more per row than it declares."""
 
     class Unclipped(Mechanism):
         sampling: str = struct.field(pytree_node=False, default="poisson")
@@ -233,7 +233,7 @@ def test_weights_beyond_the_sensitivity_would_show():
     schedule = Schedule(200, 200, 1, "poisson")
     model, after = run(Unclipped(), schedule)
     moved = np.linalg.norm(flat(jax.tree.map(jnp.subtract, after, start_of(model))))
-    assert moved > 1e-3
+    assert 1e-5 < moved <= 1e-3 * (1 + 1e-5)  # the mean of 200 rows of at most 1e-3
 
 
 def test_predictions_do_not_depend_on_how_rows_are_chunked(monkeypatch):

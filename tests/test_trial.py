@@ -8,10 +8,13 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from dp_accounting import GaussianDpEvent
+from dpcompare_mechanisms.dp_sgd import DPSGD
 
 from dpcompare import data, tasks, trainer, trial
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import find
+from dpcompare.privacy import Release
 from dpcompare.randomness import jax_key, numpy_generator
 from dpcompare.results import FIELDS, decode, encode
 from dpcompare.trial import failed_record, identity, label_stream, load_examples, run_trial
@@ -194,18 +197,53 @@ def many_trials(folder):
 
 def test_no_two_trials_share_their_noise(folder):
     configurations = many_trials(folder)
-    names = [trial._streams(configuration).noise for configuration in configurations]
+    names = [trial._streams(c, DPSGD(noise_multiplier=1.0)).noise for c in configurations]
     keys = {jax.random.key_data(jax_key("noise", *name)).tobytes() for name in names}
     assert len(keys) == len(configurations) == 2 * 3 * (4 + 4 + 1)
 
 
-def test_noise_does_not_depend_on_versions_and_places(folder):
+def test_noise_does_not_depend_on_places(folder):
     configuration = tiny.trials(folder, DP_SGD)[0]
-    noise = trial._streams(configuration).noise
-    configuration["mechanism"]["version"] = "2.0"
-    configuration["dpcompare"] = "2.0"
+    mechanism = DPSGD(noise_multiplier=1.0)
+    noise = trial._streams(configuration, mechanism).noise
     configuration["data"]["path"] = "elsewhere"
-    assert trial._streams(configuration).noise == noise
+    assert trial._streams(configuration, mechanism).noise == noise
+
+
+def test_other_code_or_another_size_of_noise_draws_other_noise(folder):
+    """Two releases with the same normals at two sizes would reveal what they hide."""
+    configuration = tiny.trials(folder, DP_SGD)[0]
+    noise = trial._streams(configuration, DPSGD(noise_multiplier=1.0)).noise
+    assert trial._streams(configuration, DPSGD(noise_multiplier=1.5)).noise != noise
+    configuration["mechanism"]["version"] = "2.0"
+    assert trial._streams(configuration, DPSGD(noise_multiplier=1.0)).noise != noise
+
+
+def test_batches_groups_and_weights_do_not_depend_on_what_rows_hold(folder):
+    configuration = tiny.trials(folder, DP_SGD)[0]
+    mechanism = DPSGD(noise_multiplier=1.0)
+    shared = trial._streams(configuration, mechanism).shared
+    configuration["data"]["checksum"] = "another row"
+    assert trial._streams(configuration, mechanism).shared == shared
+
+
+def test_claims_that_training_cannot_bear_are_refused(folder, monkeypatch):
+    configuration = tiny.trials(folder, DP_SGD)[0]
+    monkeypatch.setattr(DPSGD, "gradient", lambda self: None)
+    monkeypatch.setattr(
+        DPSGD, "events", lambda self, schedule: [Release(GaussianDpEvent(1.0), "example")]
+    )
+    with pytest.raises(DpcompareError, match="plain gradients"):
+        run_trial(configuration)
+
+
+def test_groups_that_the_events_do_not_mention_are_refused(folder, monkeypatch):
+    configuration = tiny.trials(folder, {**DP_SGD, "group_size": 4})[0]
+    monkeypatch.setattr(
+        DPSGD, "events", lambda self, schedule: [Release(GaussianDpEvent(1.0), "example")]
+    )
+    with pytest.raises(DpcompareError, match="groups of 4 rows"):
+        run_trial(configuration)
 
 
 def test_trials_of_one_seed_share_initial_weights_and_batches(folder, seen):
