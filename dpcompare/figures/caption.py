@@ -26,9 +26,10 @@ def caption(records: Records, summary: pd.DataFrame, metric: str, columns: int) 
         columns: where to break lines.
     """
     points = f"Points, bands and bars: {seeds_sentence(summary)}"
-    rows = summary["test_rows"].dropna()
+    rows = summary[["examples", "test_rows"]].dropna()
     if not rows.empty:
-        points += f" {int(rows.iloc[0]):,} test rows."
+        train, test = rows.iloc[0]
+        points += f" {int(train):,} training rows, {int(test):,} test rows."
     if (summary["n_seeds"] == 1).any():
         points += " Hollow markers: a single seed."
     paragraphs = [
