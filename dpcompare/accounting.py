@@ -1,9 +1,8 @@
 """The only place where an epsilon is made: what releases guarantee, as dp-accounting sees them.
 
-The distribution of the privacy loss (PLD) is composed by dp-accounting from a discretization that
-never reads too low; here the grid is chosen to suit the loss of one step, the rounding errors of
-the composition are measured and charged to delta, and groups and labels get the relation that
-fits them. Calibration of noise: :mod:`dpcompare.calibration`.
+Events are taken apart, counted, and given the relation that fits groups and labels. The upper bound
+of the tight accountant comes from :mod:`dpcompare.privacy_loss`; Rényi divergences are added here.
+Calibration of noise: :mod:`dpcompare.calibration`.
 """
 
 import math
@@ -13,8 +12,7 @@ from typing import NamedTuple
 import dp_accounting as dp
 import numpy as np
 from dp_accounting import NeighboringRelation, rdp
-from dp_accounting.pld import PLDAccountant, pld_pmf
-from dp_accounting.pld import privacy_loss_distribution as pld
+from dp_accounting.pld import PLDAccountant
 from scipy.special import logsumexp
 
 from dpcompare.errors import DpcompareError, UsageError
@@ -27,6 +25,8 @@ from dpcompare.privacy import (
     RowRelation,
     Schedule,
 )
+from dpcompare.privacy_loss import ComposedLoss, PrivacyLoss, Response
+from dpcompare.sampled_gaussian import Direction, SampledGaussian
 
 RELATIONS: dict[Neighboring, NeighboringRelation] = {
     "zero-out": NeighboringRelation.REPLACE_SPECIAL,
@@ -35,28 +35,7 @@ RELATIONS: dict[Neighboring, NeighboringRelation] = {
     "replace-one-label": NeighboringRelation.REPLACE_ONE,
 }
 LARGEST_ERROR_SHARE = 0.1
-"""The share of delta that rounding errors of a composition may take."""
-
-MASS_EXCESS = 5e-17
-"""Measured: the masses of one step in the direction of adding a row sum to 1 + this / interval^2.
-
-Over many steps on a fine grid the excess would grow by orders of magnitude, so that direction,
-which needs less accuracy, gets a grid on which it stays below a factor of about e.
-"""
-
-
-class SampledGaussian(NamedTuple):
-    """`steps` Gaussian mechanisms, each on a Poisson sample of the rows."""
-
-    noise_multiplier: float
-    sampling_probability: float
-    steps: int
-
-    @property
-    def loss_spread(self) -> float:
-        """Standard deviation of one step's privacy loss, about."""
-        exponent = min(700.0, self.noise_multiplier**-2)
-        return self.sampling_probability * math.sqrt(math.expm1(exponent))
+"""The share of delta that rounding errors and cut tails may take."""
 
 
 class _Atom(NamedTuple):
@@ -118,24 +97,41 @@ def epsilon(
     atoms = list(_atoms(event))
     if any(isinstance(atom.event, dp.NonPrivateDpEvent) for atom in atoms):
         return math.inf
-    responses = [a for a in atoms if isinstance(a.event, dp.RandomizedResponseDpEvent)]
-    if len(responses) == len(atoms):
-        return sum(atom.times * _response_epsilon(atom.event) for atom in responses)
-    gaussians = [_sampled_gaussian(atom) for atom in atoms if atom not in responses]
-    known = [g for g in gaussians if g is not None]
-    if len(known) < len(gaussians):
+    responses = [r for r in map(_response, atoms) if r is not None]
+    gaussians = [g for g in map(_sampled_gaussian, atoms) if g is not None]
+    if len(responses) + len(gaussians) < len(atoms):
         return _any_epsilon(atoms, delta, neighboring, accountant)
-    if any(g.noise_multiplier == 0 for g in known):
+    responses_alone = sum(response.times * response.epsilon for response in responses)
+    if not gaussians or math.isinf(responses_alone):
+        return responses_alone
+    if any(g.noise_multiplier == 0 for g in gaussians):
         return math.inf
     if accountant == "rdp":
-        return _rdp_epsilon(known, responses, delta, neighboring)
-    return _pld_epsilon(known, responses, delta, neighboring)
+        return _rdp_epsilon(gaussians, responses, delta, neighboring)
+    return _pld_epsilon(gaussians, responses, delta, neighboring)
 
 
 def delta_of(gaussian: SampledGaussian, epsilon: float, neighboring: Neighboring) -> float:
     """An upper bound on delta at `epsilon` for a sampled Gaussian, by PLD, rounding included."""
-    composed = _compose([gaussian], [], neighboring)
-    return max(float(loss.get_delta_for_epsilon(epsilon)) + error for loss, error in composed)
+    largest = 0.0
+    for direction in directions(neighboring, gaussian.sampling_probability):
+        loss = PrivacyLoss([gaussian], [], direction)
+        if loss.delta_bound(epsilon) > largest:
+            composed = loss.composed(loss.order_at_epsilon(epsilon))
+            largest = max(largest, composed.delta(epsilon))
+    return largest
+
+
+def directions(
+    neighboring: Neighboring, sampling_probability: float = 0.5
+) -> tuple[Direction, ...]:
+    """Which losses a relation compares, the one that usually decides first.
+
+    Replacing is symmetric, and so are adding and removing where every row is drawn.
+    """
+    if RELATIONS[neighboring] == NeighboringRelation.REPLACE_ONE:
+        return ("replace",)
+    return ("remove",) if sampling_probability == 1 else ("remove", "add")
 
 
 def group_relation(neighboring: RowRelation, group_size: int) -> RowRelation:
@@ -228,96 +224,50 @@ def _sampled_gaussian(atom: _Atom) -> SampledGaussian | None:
     return SampledGaussian(float(event.noise_multiplier), float(probability), atom.times)
 
 
-def _response_epsilon(event: dp.DpEvent) -> float:
-    """log of keep over flip, ``log(1 + k (1 - p) / p)``: k outputs, a random one with chance p."""
-    p, k = float(event.noise_parameter), event.num_buckets
-    return math.inf if p == 0 else math.log1p(k * (1 - p) / p)
+def _response(atom: _Atom) -> Response | None:
+    if not isinstance(atom.event, dp.RandomizedResponseDpEvent):
+        return None
+    return Response(float(atom.event.noise_parameter), atom.event.num_buckets, atom.times)
 
 
 def _pld_epsilon(
     gaussians: Sequence[SampledGaussian],
-    responses: Sequence[_Atom],
+    responses: Sequence[Response],
     delta: float,
     neighboring: Neighboring,
 ) -> float:
-    composed = _compose(gaussians, responses, neighboring)
-    error = max(error for _, error in composed)
+    """The largest epsilon of the relation's directions.
+
+    A later direction whose Chernoff bound is below delta at the epsilon of the ones before costs
+    no transform.
+    """
+    largest = 0.0
+    probability = min(g.sampling_probability for g in gaussians)
+    for direction in directions(neighboring, probability):
+        loss = PrivacyLoss(gaussians, responses, direction)
+        if largest > 0 and loss.delta_bound(largest) <= delta:
+            continue
+        composed = loss.composed(loss.order_at_delta(delta))
+        value = composed.epsilon(delta)
+        _check_error(composed, value, delta)
+        largest = max(largest, value)
+    return largest
+
+
+def _check_error(composed: ComposedLoss, epsilon: float, delta: float) -> None:
+    error = composed.infinite
+    if 0 < epsilon < math.inf:
+        error += composed.rounding(epsilon)
     if error > LARGEST_ERROR_SHARE * delta:
         raise DpcompareError(
-            f"rounding errors of the accountant reach {error:.1e}, too much for delta "
-            f"{delta:.1e}; take fewer steps or a larger delta"
+            f"rounding errors and cut tails of the accountant reach {error:.1e}, more than "
+            f"{LARGEST_ERROR_SHARE:.0%} of delta {delta:.1e}; take fewer steps or a larger delta"
         )
-    return max(float(loss.get_epsilon_for_delta(delta - error)) for loss, error in composed)
-
-
-def _compose(
-    gaussians: Sequence[SampledGaussian], responses: Sequence[_Atom], neighboring: Neighboring
-) -> list[tuple[pld_pmf.PLDPmf, float]]:
-    """The privacy loss of all events in each direction of the relation.
-
-    With each comes a bound on what rounding did to any delta of it: mass that the transform lost,
-    made up or turned negative. A single step's mass may exceed 1 by roundings that are on the
-    safe side; what its powers explain is not an error.
-    """
-    removing = min(_interval(g) for g in gaussians)
-    steps = sum(g.steps for g in gaussians)
-    directions = {"_pmf_remove": removing}
-    if RELATIONS[neighboring] != NeighboringRelation.REPLACE_ONE:  # that one is symmetric
-        directions["_pmf_add"] = max(removing, math.sqrt(steps * MASS_EXCESS))
-    return [
-        _compose_direction(name, interval, gaussians, responses, neighboring)
-        for name, interval in directions.items()
-    ]
-
-
-def _compose_direction(
-    name: str,
-    interval: float,
-    gaussians: Sequence[SampledGaussian],
-    responses: Sequence[_Atom],
-    neighboring: Neighboring,
-) -> tuple[pld_pmf.PLDPmf, float]:
-    parts, error = [], 0.0
-    for g in gaussians:
-        both = pld.from_gaussian_mechanism(
-            g.noise_multiplier,
-            value_discretization_interval=interval,
-            sampling_prob=g.sampling_probability,
-            neighboring_relation=RELATIONS[neighboring],
-        )
-        single = getattr(both, name).to_dense_pmf()
-        composed = single.self_compose(g.steps)
-        masses = _masses(composed)
-        excess = g.steps * math.log1p(math.fsum(_masses(single)) - 1.0)
-        unexplained = abs(math.fsum(masses) - math.exp(min(excess, 700.0)))
-        error += unexplained - float(masses[masses < 0].sum())
-        parts.append(composed)
-    for atom in responses:
-        response = pld.from_randomized_response(
-            atom.event.noise_parameter,
-            atom.event.num_buckets,
-            value_discretization_interval=interval,
-        )
-        parts += [response._pmf_remove.to_dense_pmf()] * atom.times
-    total = parts[0]
-    for part in parts[1:]:
-        total = total.compose(part)
-    return total, error
-
-
-def _interval(gaussian: SampledGaussian) -> float:
-    """A grid step that suits the loss: fine against one step's spread, coarse enough to be fast."""
-    spread = gaussian.loss_spread
-    return min(0.1 * spread, 1e-3 * max(1.0, spread * math.sqrt(gaussian.steps)), 2e-3)
-
-
-def _masses(pmf: pld_pmf.DensePLDPmf) -> np.ndarray:
-    return np.append(np.asarray(pmf._probs), pmf._infinity_mass)
 
 
 def _rdp_epsilon(
     gaussians: Sequence[SampledGaussian],
-    responses: Sequence[_Atom],
+    responses: Sequence[Response],
     delta: float,
     neighboring: Neighboring,
 ) -> float:
@@ -330,8 +280,8 @@ def _rdp_epsilon(
             single = rdp.RdpAccountant(list(orders), RELATIONS[neighboring])
             single.compose(sampled_gaussian_event(g._replace(steps=1)))
             total += g.steps * np.asarray(single._rdp)
-    for atom in responses:  # a pure guarantee bounds the divergence of every order
-        total += atom.times * _response_epsilon(atom.event)
+    for response in responses:  # a pure guarantee bounds the divergence of every order
+        total += response.times * response.epsilon
     return float(rdp.compute_epsilon(orders, total, delta)[0])
 
 
@@ -401,5 +351,6 @@ def _event_text(event: dp.DpEvent) -> str:
     if isinstance(event, dp.GaussianDpEvent):
         return f"Gaussian sigma={event.noise_multiplier:.8g}"
     if isinstance(event, dp.RandomizedResponseDpEvent):
-        return f"randomized response eps={_response_epsilon(event):.8g} k={event.num_buckets}"
+        response = Response(float(event.noise_parameter), event.num_buckets, 1)
+        return f"randomized response eps={response.epsilon:.8g} k={response.outputs}"
     return type(event).__name__

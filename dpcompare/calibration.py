@@ -11,25 +11,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import optimize
-from scipy.stats import norm
 
 from dpcompare.accounting import (
-    SampledGaussian,
-    delta_of,
+    directions,
     dpsgd_event,
     epsilon,
     group_relation,
     sampled_gaussian_event,
 )
+from dpcompare.compilation import cache_folder
 from dpcompare.errors import UsageError
-from dpcompare.privacy import ROW_RELATIONS, AccountantName, Budget, RowRelation, Schedule
+from dpcompare.privacy import ROW_RELATIONS, Budget, RowRelation, Schedule
+from dpcompare.saddle_point import estimated_noise
+from dpcompare.sampled_gaussian import SampledGaussian
 
-ALGORITHM = 3
+ALGORITHM = 4
 """Part of every cache key; to be raised whenever calibration changes its answers."""
 
-TOLERANCE = 2e-4
-"""Relative excess of noise that the search may leave."""
+TOLERANCE = 1e-4
+"""The share of epsilon that the search may leave unspent."""
+
+MOST_EVALUATIONS = 100
+"""Far more than any search takes: it closes in by halves where secants do not help."""
 
 SMALLEST, LARGEST = 0.05, 1e7
 """The noise multipliers that are searched."""
@@ -39,9 +42,9 @@ def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) ->
     """The noise multiplier at which DP-SGD over `schedule` fits `budget`.
 
     The value is rounded up to float32, in which training computes, and was itself accounted: its
-    epsilon is at most the budget's. The smallest one of which that is true is at most a per mille
-    lower. Values are cached in the folder that the environment variable DPCOMPARE_CACHE names, by
-    default ``dpcompare`` in the user's cache folder.
+    epsilon, as accounting states it, is at most the budget's and within TOLERANCE of it. Values are
+    cached in the folder that the environment variable DPCOMPARE_CACHE names, by default
+    ``dpcompare`` in the user's cache folder.
 
     Args:
         budget: epsilon (infinite: no noise), delta, relation and accountant.
@@ -51,6 +54,7 @@ def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) ->
     Raises:
         UsageError: no noise multiplier fits, the batches are shuffled, or the relation is not
             defined for groups.
+        DpcompareError: the accountant's rounding errors are too large for this delta.
     """
     dpsgd_event(1.0, schedule, group_size)  # refuses shuffled batches
     relation = group_relation(budget.neighboring, group_size)
@@ -113,91 +117,67 @@ def _up_to_float32(value: float) -> float:
 
 
 def _search(budget: Budget, relation: RowRelation, probability: float, steps: int) -> float:
-    """The smallest noise multiplier found that fits, close above the root of the excess."""
+    """The smallest noise multiplier found that the accountant certifies.
 
-    def epsilon_of(sigma: float, accountant: AccountantName = budget.accountant) -> float:
-        event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
-        return epsilon(event, budget.delta, relation, accountant)
-
-    least, most = epsilon_of(LARGEST, "rdp"), epsilon_of(SMALLEST, "rdp")
-    if not least < budget.epsilon < most:
-        raise UsageError(
-            f"no noise multiplier between {SMALLEST:g} and {LARGEST:g} gives epsilon "
-            f"{budget.epsilon:g} at delta {budget.delta:.2e} over {steps:,} steps with sampling "
-            f"probability {probability:.3g}; epsilons from about {least:.2g} to {most:.2g} can be "
-            "reached"
-        )
-    excess = _excess(budget, relation, probability, steps)
-    fitting: list[float] = []
-
-    def log_excess(log_sigma: float) -> float:
-        value = excess(math.exp(log_sigma))
-        if value <= 0:
-            fitting.append(math.exp(log_sigma))
-        return value
-
-    start = math.log(_gaussian_limit(budget, probability, steps))
-    low, high = _bracket(log_excess, start)
-    root = optimize.brentq(log_excess, low, high, xtol=TOLERANCE / 4)
-    while min(fitting) > math.exp(root) * (1 + TOLERANCE):
-        root += TOLERANCE / 4
-        log_excess(root)
-    sigma = _up_to_float32(min(fitting))
-    # What is stated of the trial is an epsilon, whose rounding is not that of the search's delta.
-    while epsilon_of(sigma) > budget.epsilon:
-        sigma = _up_to_float32(sigma * (1 + TOLERANCE / 20))
-    return sigma
-
-
-def _excess(
-    budget: Budget, relation: RowRelation, probability: float, steps: int
-) -> Callable[[float], float]:
-    """A falling function of the noise multiplier that is above 0 where the budget is overspent."""
-
-    def by_delta(sigma: float) -> float:
-        gaussian = SampledGaussian(sigma, probability, steps)
-        delta = delta_of(gaussian, budget.epsilon, relation)
-        return math.log(max(delta, 1e-300) / budget.delta)
-
-    def by_epsilon(sigma: float) -> float:
-        event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
-        spent = epsilon(event, budget.delta, relation, "rdp")
-        return math.log(max(spent, 1e-300) / budget.epsilon)
-
-    return by_delta if budget.accountant == "pld" else by_epsilon
-
-
-def _bracket(function: Callable[[float], float], start: float) -> tuple[float, float]:
-    """Points around the root of a falling function, by growing steps from `start`."""
-    x, above = start, function(start) > 0
-    step = 0.02 if above else -0.02
-    while True:
-        last, x = x, x + step
-        if (function(x) > 0) != above:
-            return min(last, x), max(last, x)
-        step *= 2
-
-
-def _gaussian_limit(budget: Budget, probability: float, steps: int) -> float:
-    """The noise multiplier in the limit of many small steps, where the search starts.
-
-    The composition tends to one Gaussian mechanism of noise multiplier 1 / mu with
-    ``mu = q sqrt(T (exp(1 / sigma^2) - 1))`` (Bu et al., arXiv 1911.11607), whose exact delta is
-    that of Balle and Wang (arXiv 1805.06530).
+    Starts from an estimate and takes secants of log epsilon over log sigma, within a bracket once
+    there is one. What decides is the accountant's epsilon of the rounded value alone.
     """
 
-    def excess(log_mu: float) -> float:
-        mu, e = math.exp(log_mu), budget.epsilon
-        hidden = math.exp(min(700.0, e + norm.logcdf(-mu / 2 - e / mu)))
-        return norm.cdf(mu / 2 - e / mu) - hidden - budget.delta
+    def spent(sigma: float) -> float:
+        event = sampled_gaussian_event(SampledGaussian(sigma, probability, steps))
+        return epsilon(event, budget.delta, relation, budget.accountant)
 
-    mu = math.exp(optimize.brentq(excess, math.log(1e-9), math.log(1e4)))
-    return 1 / math.sqrt(math.log1p((mu / probability) ** 2 / steps))
+    lowest, highest = math.log(SMALLEST), math.log(LARGEST)
+    x, slope = _start(budget, relation, probability, steps)
+    overspends, fits = -math.inf, math.inf  # log sigma of the closest on either side
+    certified = math.inf
+    last: tuple[float, float] | None = None
+    for _ in range(MOST_EVALUATIONS):
+        sigma = _up_to_float32(math.exp(min(highest, max(lowest, x))))
+        x, excess = math.log(sigma), math.log(max(spent(sigma), 1e-300) / budget.epsilon)
+        if -TOLERANCE <= excess <= 0:
+            return sigma
+        if excess > 0:
+            overspends = max(overspends, x)
+        else:
+            fits, certified = min(fits, x), min(certified, sigma)
+        if overspends >= highest or fits < lowest + TOLERANCE:
+            break
+        if last is not None and x != last[0]:
+            slope = min(-0.1, (excess - last[1]) / (x - last[0]))
+        last = x, excess
+        x -= min(1.0, max(-1.0, (excess + TOLERANCE / 2) / slope))
+        if not overspends < x < fits:
+            x = (overspends + fits) / 2
+        if fits - overspends < TOLERANCE / 10:
+            return certified
+    raise UsageError(
+        f"no noise multiplier between {SMALLEST:g} and {LARGEST:g} gives epsilon "
+        f"{budget.epsilon:g} at delta {budget.delta:.2e} over {steps:,} steps with sampling "
+        f"probability {probability:.3g}; epsilons from about {spent(LARGEST):.2g} to "
+        f"{spent(SMALLEST):.2g} can be reached"
+    )
+
+
+def _start(
+    budget: Budget, relation: RowRelation, probability: float, steps: int
+) -> tuple[float, float]:
+    """Estimates of log sigma, and of the slope of log epsilon over log sigma there."""
+
+    def log_sigma(epsilon: float) -> float:
+        sigma = estimated_noise(
+            epsilon, budget.delta, probability, steps, directions(relation, probability)
+        )
+        return min(math.log(LARGEST), max(math.log(SMALLEST), math.log(sigma)))
+
+    at, beside = log_sigma(budget.epsilon), log_sigma(0.99 * budget.epsilon)
+    slope = math.log(1 / 0.99) / min(-1e-6, at - beside)
+    return at, max(-20.0, min(-0.1, slope))
 
 
 def _remembered(key: dict[str, Any], compute: Callable[[], float]) -> float:
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    path = _cache_folder() / f"noise-{digest[:32]}.json"
+    path = cache_folder() / f"noise-{digest[:32]}.json"
     try:
         stored = json.loads(path.read_text())
         if stored["key"] == key and stored["noise_multiplier"] > 0:
@@ -218,10 +198,3 @@ def _store(path: Path, text: str) -> None:
         os.replace(file.name, path)
     except OSError:
         return
-
-
-def _cache_folder() -> Path:
-    if named := os.environ.get("DPCOMPARE_CACHE"):
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "dpcompare"

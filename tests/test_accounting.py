@@ -11,6 +11,7 @@ from scipy.stats import norm
 from dpcompare.accounting import (
     SampledGaussian,
     delta_of,
+    directions,
     dpsgd_event,
     epsilon,
     group_relation,
@@ -19,6 +20,8 @@ from dpcompare.accounting import (
 )
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.privacy import ROW_RELATIONS, Release, Schedule
+from dpcompare.privacy_loss import PrivacyLoss
+from dpcompare.saddle_point import estimated_log_delta
 
 
 def spent(sigma, q, steps, delta, neighboring="add-or-remove-one", accountant="pld"):
@@ -192,9 +195,55 @@ def test_events_that_cannot_be_accounted_are_refused_by_name():
     assert epsilon(dp.LaplaceDpEvent(1.0), 1e-9, "zero-out") == pytest.approx(1.0, abs=1e-3)
 
 
-def test_a_delta_below_what_rounding_allows_is_refused():
-    with pytest.raises(DpcompareError, match="rounding"):
-        spent(1.0, 0.01, 1000, 1e-17)
+def test_a_tiny_delta_is_accounted_as_long_as_cut_tails_allow():
+    gaussian = SampledGaussian(1.0, 0.01, 1000)
+    value = spent(*gaussian, 1e-17)
+    assert estimated_log_delta(gaussian, value, "remove") == pytest.approx(
+        math.log(1e-17), abs=0.05
+    )
+    with pytest.raises(DpcompareError, match=r"rounding.*10% of delta 1\.0e-22; take fewer"):
+        spent(*gaussian, 1e-22)
+
+
+def test_steps_are_those_that_were_run():
+    """60 epochs of 60,000 rows in batches of 256: 14,063 steps, or 14,100 of rounded-up epochs."""
+    assert spent(1.1, 256 / 60_000, 14_063, 1e-5) == pytest.approx(2.3818, rel=2e-3)
+    assert spent(1.1, 256 / 60_000, 14_100, 1e-5) == pytest.approx(2.3852, rel=2e-3)
+    assert spent(1.1, 256 / 60_000, 14_063, 1e-5) < spent(1.1, 256 / 60_000, 14_100, 1e-5)
+
+
+def test_delta_and_epsilon_say_the_same():
+    gaussian = SampledGaussian(1.1, 0.01, 1000)
+    for neighboring in ("zero-out", "replace-one"):
+        value = spent(*gaussian, 1e-6, neighboring)
+        assert delta_of(gaussian, value, neighboring) == pytest.approx(1e-6, rel=1e-5)
+
+
+def test_the_direction_of_adding_counts_where_it_decides():
+    """Few steps of much noise: adding and removing cost nearly the same, and the larger is told."""
+    gaussian = SampledGaussian(20.0, 0.5, 10)
+    value = spent(*gaussian, 1e-5)
+    for direction in directions("zero-out", 0.5):
+        loss = PrivacyLoss([gaussian], [], direction)
+        assert loss.composed(loss.order_at_delta(1e-5)).epsilon(1e-5) <= value * (1 + 1e-6)
+        assert estimated_log_delta(gaussian, value, direction) <= math.log(1e-5)
+
+
+def test_parts_of_very_different_size_add_up():
+    small = sampled_gaussian_event(SampledGaussian(2.0, 1e-4, 10_000))
+    large = dp.GaussianDpEvent(2.0)
+    together = epsilon(dp.ComposedDpEvent([small, large]), 1e-6, "zero-out")
+    alone = epsilon(large, 1e-6, "zero-out")
+    assert alone < together < alone + epsilon(small, 1e-6, "zero-out")
+    finer = dp.pld.PLDAccountant(value_discretization_interval=2e-5)
+    finer.compose(dp.ComposedDpEvent([small, large]))
+    assert together == pytest.approx(finer.get_epsilon(1e-6), rel=1e-3)
+
+
+def test_a_response_without_randomness_guarantees_nothing():
+    gaussian = sampled_gaussian_event(SampledGaussian(4.0, 0.01, 10))
+    both = dp.ComposedDpEvent([gaussian, dp.RandomizedResponseDpEvent(0.0, 2)])
+    assert math.isinf(epsilon(both, 1e-6, "replace-one"))
 
 
 class TestGuarantee:

@@ -5,13 +5,15 @@ import math
 import os
 import stat
 
+import numpy as np
 import pytest
 
 from dpcompare import calibration
-from dpcompare.accounting import dpsgd_event, epsilon
-from dpcompare.calibration import calibration_report, noise_multiplier
+from dpcompare.accounting import SampledGaussian, dpsgd_event, epsilon, guarantee
+from dpcompare.calibration import TOLERANCE, calibration_report, noise_multiplier
 from dpcompare.errors import UsageError
-from dpcompare.privacy import Budget, Schedule
+from dpcompare.privacy import Budget, Release, Schedule
+from dpcompare.saddle_point import estimated_log_delta
 
 SCHEDULE = Schedule(100_000, 1000, 1000, "poisson")
 PAPER = Schedule(36_672_493, 65_536, 83_937, "poisson")
@@ -81,9 +83,87 @@ def test_noise_falls_as_epsilon_grows():
     assert sigmas == sorted(sigmas, reverse=True)
 
 
+@pytest.mark.parametrize("target", [0.1, 0.5, 1.0, 3.0, 8.0, 10.0, 50.0])
+def test_almost_the_whole_budget_is_spent_and_no_more(target):
+    report = calibration_report(Budget(target, 1e-6), SCHEDULE)
+    assert target * (1 - TOLERANCE) <= report["epsilon"] <= target
+
+
+@pytest.mark.parametrize(
+    ("budget", "schedule"),
+    [
+        (Budget(0.1, 1e-5), Schedule(1000, 100, 1, "poisson")),
+        (Budget(30.0, 1e-5, "replace-one"), Schedule(1000, 100, 2, "poisson")),
+        (Budget(5.0, 1e-2), Schedule(8, 4, 30, "poisson")),
+        (Budget(0.01, 1e-6), Schedule(8, 1, 8, "poisson")),
+        (Budget(1.0, 1e-6), Schedule(50, 50, 1000, "poisson")),
+        (Budget(1e-4, 1e-6), SCHEDULE),
+        (Budget(3.0, 3e-6), Schedule.from_epochs(100_000, 4096, 20, "poisson")),
+        (Budget(0.1, 1e-8), Schedule.from_epochs(100_000_000, 1024, 150, "poisson")),
+    ],
+)
+def test_no_schedule_is_overspent_and_what_is_stated_is_what_was_certified(budget, schedule):
+    sigma = noise_multiplier(budget, schedule)
+    event = dpsgd_event(sigma, schedule)
+    stated = guarantee([Release(event, "example")], budget.delta, budget.neighboring)
+    assert budget.epsilon * (1 - TOLERANCE) <= stated.epsilon <= budget.epsilon
+    assert sigma == np.float32(sigma)
+
+
+@pytest.mark.parametrize(
+    ("rows", "batch", "target", "most"),
+    [
+        (32_000_000, 65_536, 0.1, 1.0015),
+        (32_000_000, 65_536, 1.0, 1.0015),
+        (32_000_000, 65_536, 10.0, 1.0015),
+        (32_000_000, 65_536, 50.0, 1.0015),
+        (32_000_000, 1024, 0.5, 1.01),
+        (100_000_000, 1024, 0.1, 1.0015),
+    ],
+)
+def test_a_little_less_noise_would_overspend(rows, batch, target, most):
+    """By an estimate that shares no code with the accountant, over 73,000 to 14.6 million steps."""
+    schedule = Schedule.from_epochs(rows, batch, 150, "poisson")
+    sigma = noise_multiplier(Budget(target, 1 / rows), schedule)
+
+    def largest_log_delta(sigma):
+        gaussian = SampledGaussian(sigma, schedule.sampling_probability(), schedule.steps)
+        return max(estimated_log_delta(gaussian, target, d) for d in ("remove", "add"))
+
+    assert largest_log_delta(sigma) <= math.log(1 / rows)
+    assert largest_log_delta(sigma / most) > math.log(1 / rows)
+
+
+def test_a_calibration_composes_two_or_three_times(monkeypatch):
+    calls = []
+    monkeypatch.setattr(calibration, "epsilon", lambda *a: calls.append(a) or epsilon(*a))
+    for target in (0.1, 1.0, 10.0, 50.0):
+        calls.clear()
+        noise_multiplier(Budget(target, 1e-6), SCHEDULE)
+        assert len(calls) <= 3
+
+
+def test_a_bad_estimate_only_costs_time(monkeypatch):
+    budget = Budget(1.0, 1e-6)
+    expected = noise_multiplier(budget, SCHEDULE)
+    for wrong in (0.01, 0.6, 3.0, 1e9):
+        monkeypatch.setattr(calibration, "estimated_noise", lambda *_, wrong=wrong: wrong)
+        found = calibration._search(budget, "zero-out", 0.01, 1000)
+        assert found == pytest.approx(expected, rel=TOLERANCE)
+        assert fits(found, budget, SCHEDULE)
+
+
 def test_a_tiny_epsilon_is_quick_and_sharp():
     # The default grid of dp-accounting asks for 105.5; a contour integral says 96.93.
     assert noise_multiplier(Budget(0.01, 1e-6), SCHEDULE) == pytest.approx(96.93, rel=0.002)
+
+
+def test_accumulation_that_does_not_divide_an_epoch():
+    """Batches of 100 of 1,003 rows, three to an update: 4 updates an epoch, and no division."""
+    schedule = Schedule.from_epochs(1003, 300, 12, "poisson")
+    assert (schedule.steps, schedule.sampling_probability()) == (40, 300 / 1003)
+    sigma = noise_multiplier(Budget(4.0, 1e-4), schedule)
+    assert epsilon(dpsgd_event(sigma, schedule), 1e-4, "zero-out") <= 4.0
 
 
 @pytest.mark.parametrize("pair", [(128, 8), (64, 16), (1024, 1)])
