@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from dpcompare.layers import INPUTS, OUTPUTS
 from dpcompare.model import Features, Model, Parameters
@@ -40,16 +41,28 @@ class Record(NamedTuple):
     ids: jax.Array
 
 
+class GradientSum(NamedTuple):
+    """A sum over a batch that holds no array of the size of the tables.
+
+    Attributes:
+        tower: the sum for the dense layers.
+        embedded: (batch, outputs) what each row adds to the table rows that it looks up.
+    """
+
+    tower: dict
+    embedded: jax.Array
+
+
 class ClippedSum(NamedTuple):
     """The result of :func:`clipped_sum`.
 
     Attributes:
-        gradient: the weighted sum over the batch, shaped like the parameters.
+        gradient: the weighted sum over the batch.
         norms: (groups,) norm of each group's mean gradient before weighing.
         weights: (groups,) the weight that each got.
     """
 
-    gradient: Parameters
+    gradient: GradientSum
     norms: jax.Array
     weights: jax.Array
 
@@ -88,8 +101,28 @@ def clipped_sum(
     norms = jnp.sqrt(_group_squared_norms(model, record, squared, usable, group_size)) / group_size
     weights = weigh(norms)
     row_weights = jnp.repeat(weights / group_size, group_size)
-    gradient = _weighted_sum(model, record, row_weights, usable)
+    gradient = _weighted_sum(record, row_weights, usable)
     return ClippedSum(gradient, norms, weights)
+
+
+def plain_sum(
+    model: Model,
+    parameters: Parameters,
+    features: Features,
+    row_losses: Callable[[jax.Array], jax.Array],
+    present: jax.Array,
+) -> GradientSum:
+    """The gradient sum of ordinary training: nothing is clipped, absent rows do not count.
+
+    Args: as those of :func:`clipped_sum`.
+    """
+    embedded = _looked_up(model, parameters, features)
+
+    def summed_loss(tower: dict, embedded: jax.Array) -> jax.Array:
+        logits = model.logits_of(tower, features.numeric, embedded)
+        return jnp.sum(jnp.where(present, row_losses(logits), 0.0))
+
+    return GradientSum(*jax.grad(summed_loss, argnums=(0, 1))(parameters["tower"], embedded))
 
 
 def record_gradients(
@@ -103,7 +136,7 @@ def record_gradients(
     Raises:
         ValueError: a layer of the network is not recorded, so its gradient would go unclipped.
     """
-    embedded = model.tables.lookup(parameters["embeddings"], jnp.asarray(features.ids))
+    embedded = _looked_up(model, parameters, features)
     shapes = jax.eval_shape(
         lambda: model.network.init(jax.random.key(0), features.numeric, embedded)
     )
@@ -122,6 +155,12 @@ def record_gradients(
     gradient = jax.grad(summed_loss, argnums=(0, 1), has_aux=True)
     (embedded_gradients, output_gradients), inputs = gradient(embedded, zeros)
     return Record(inputs, output_gradients, embedded_gradients, jnp.asarray(features.ids))
+
+
+def _looked_up(model: Model, parameters: Parameters, features: Features) -> jax.Array:
+    """(batch, outputs), as one array: its rows are updated in place after they were read."""
+    embedded = model.tables.lookup(parameters["embeddings"], jnp.asarray(features.ids))
+    return lax.optimization_barrier(embedded)
 
 
 def _dense_layers(record: Record) -> Iterator[tuple[str, jax.Array, jax.Array]]:
@@ -148,23 +187,27 @@ def _masked(rows: jax.Array, usable: jax.Array) -> jax.Array:
     return jnp.where(usable[:, None], rows, 0.0)
 
 
-def _weighted_sum(
-    model: Model, record: Record, row_weights: jax.Array, usable: jax.Array
-) -> Parameters:
+def _weighted_sum(record: Record, row_weights: jax.Array, usable: jax.Array) -> GradientSum:
     """The sum over rows of weight times gradient; inputs are finite, so a zero silences a row."""
+
+    # As finished vectors: else they are computed again for every number that they weigh.
+    row_weights, usable = lax.optimization_barrier((row_weights, usable))
 
     def weighted(gradients: jax.Array) -> jax.Array:
         return _masked(gradients, usable) * row_weights[:, None]
 
+    def kernel(inputs: jax.Array, gradients: jax.Array) -> jax.Array:
+        # In this order XLA need not transpose the inputs of a layer with a single output.
+        return (weighted(gradients).T @ inputs).T
+
     tower = {
         name: {
             "bias": jnp.sum(weighted(gradients), axis=0),
-            "kernel": inputs.T @ weighted(gradients),
+            "kernel": kernel(inputs, gradients),
         }
         for name, inputs, gradients in _dense_layers(record)
     }
-    embeddings = model.tables.scatter_sum(record.ids, weighted(record.embedded_gradients))
-    return Parameters(embeddings=embeddings, tower=tower)
+    return GradientSum(tower, weighted(record.embedded_gradients))
 
 
 def _group_squared_norms(

@@ -8,12 +8,11 @@ from typing import Any
 
 import tomli_w
 
-from dpcompare import estimate, figures, report, runner
+from dpcompare import estimate, memory, runner
 from dpcompare.expansion import expand
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.study import Study, resolved
-from dpcompare.summary import write_summary
 from dpcompare.trial import Configuration, counted, failed_record, identity
 
 Say = Callable[[str], Any]
@@ -25,7 +24,7 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
     Args:
         study: what to ask.
         path: the results folder, created if needed.
-        workers: worker processes; None for one per usable core.
+        workers: worker processes; None for one per usable core, or fewer where memory is short.
         say: receives lines for the user.
 
     Returns:
@@ -36,14 +35,18 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         DpcompareError: the folder cannot be written, or another run is writing to it.
     """
     planned = expand(study)
-    configurations = sorted(planned, key=estimate.cost, reverse=True)
-    configurations.sort(key=lambda c: c["seed"])  # stable: the longest first within each seed
+    configurations = in_running_order(planned)
     identities = [identity(c) for c in configurations]
     folder = ResultsFolder(path)
     with folder.lock():
         done = _done_records(folder)
         for line in [*_warnings(folder), *reasons_to_run_again(done, configurations)]:
             say(line)
+        there = {record["id"] for record in done}
+        missing = [c for c, i in zip(configurations, identities, strict=True) if i not in there]
+        count, shortage = worker_count(missing, workers)
+        if shortage:
+            say(shortage)
         write_atomically(folder.study, tomli_w.dumps(resolved(study)).encode())
         folder.write_plan([identity(c) for c in planned])
         _rename(folder, done, planned)
@@ -53,7 +56,7 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
                 [dict(c) for c in configurations],
                 identities,
                 folder,
-                runner.LocalExecutor(workers),
+                runner.LocalExecutor(count),
                 "dpcompare.trial:run_trial",
                 _failed,
                 bar,
@@ -70,6 +73,10 @@ def show(path: Path, say: Say) -> None:
     Raises:
         DpcompareError: there are no records, or they cannot be read.
     """
+    # Imported here, so that workers start before their parent has loaded what draws.
+    from dpcompare import figures, report
+    from dpcompare.summary import write_summary
+
     folder = ResultsFolder(path)
     ids = folder.plan()
     records = folder.records(ids)
@@ -92,18 +99,62 @@ def show(path: Path, say: Say) -> None:
 def dry_run(study: Study, workers: int | None) -> str:
     """The trials of a study with the time and memory that they are expected to take."""
     configurations = expand(study)
-    count = workers or len(runner.usable_cores())
+    count, shortage = worker_count(configurations, workers)
     rate = estimate.measured_speed()
     lines = [f"{study.title}: {len(configurations)} trials on {count} workers", ""]
     lines += [_describe(c, estimate.seconds(c, rate)) for c in configurations]
     seconds = sum(estimate.seconds(c, rate) for c in configurations)
-    memory = max(estimate.memory(c) for c in configurations)
+    need = max(estimate.memory(c) for c in configurations)
     lines += [
         "",
         f"about {duration(seconds / min(count, len(configurations)))} on {count} workers, "
-        f"{memory / 2**30:.1f} GiB of memory for each (rough estimates)",
+        f"{need / 2**30:.1f} GiB of memory for each (rough estimates)",
+        *([shortage] if shortage else []),
     ]
     return "\n".join(lines)
+
+
+def in_running_order(configurations: list[Configuration]) -> list[Configuration]:
+    """The order in which trials should start.
+
+    Seed by seed, and the longest first, so that workers end together. Two kinds come earlier, for
+    the sake of what workers share on disk: one trial of each curve, so that curves are compiled by
+    different workers; then one trial of each budget, so that budgets are calibrated by different
+    workers and found by the other candidates.
+    """
+    ordered = sorted(configurations, key=estimate.cost, reverse=True)
+    budgets: Counter[tuple[Any, ...]] = Counter()
+    curves: Counter[str] = Counter()
+    keys = {}
+    for c in sorted(ordered, key=lambda c: c["seed"]):
+        label = c["about"]["label"]
+        budget = label, c["budget"]["epsilon"], c["seed"]
+        keys[id(c)] = (curves[label] > 0, c["seed"], budgets[budget])
+        curves[label] += 1
+        budgets[budget] += 1
+    return sorted(ordered, key=lambda c: keys[id(c)])
+
+
+def worker_count(configurations: list[Configuration], wanted: int | None) -> tuple[int, str | None]:
+    """How many workers to start for trials, and what to say if memory is too short for them.
+
+    A number that the user wants is obeyed. Otherwise there is one worker per usable core, or as
+    many as memory allows.
+    """
+    count = wanted or len(runner.usable_cores())
+    need = max((estimate.memory(c) for c in configurations), default=0.0)
+    started = min(count, len(configurations))
+    free = memory.available()
+    if started * need <= free:
+        return count, None
+    shortage = (
+        f"{started} x {need / 2**30:.1f} GiB of memory may be needed by workers, and "
+        f"{free / 2**30:.1f} GiB is available"
+    )
+    if wanted is not None:
+        return count, f"Warning: {shortage}. The trial of a worker that is killed for it fails."
+    fewer = max(1, int(free // need))
+    return fewer, f"Workers: {fewer}, for {shortage}. --workers N overrules this."
 
 
 def reasons_to_run_again(
@@ -170,7 +221,8 @@ def _describe(configuration: Configuration, seconds: float) -> str:
     return (
         f"{about['label']:<24} epsilon {configuration['budget']['epsilon']!s:<6} "
         f"seed {configuration['seed']:<3} batch {training['batch_size']:<6} "
-        f"epochs {training['epochs']:<6g} {duration(seconds):>8}{candidate}"
+        f"epochs {training['epochs']:<6g} lazy tables {estimate.lazy_tables(configuration):<3} "
+        f"{duration(seconds):>8}{candidate}"
     )
 
 

@@ -5,10 +5,13 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dpcompare.batches import chunks_of
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.expansion import train_rows
 from dpcompare.model import Model
-from dpcompare.trainer import chunk_rows
+from dpcompare.optimizers import LINEAR
+from dpcompare.privacy import Schedule
+from dpcompare.table_updates import TableUpdates
 from dpcompare.trial import Configuration, is_private, schedule_of
 
 # Measured on one Zen 4 core at 100 GFLOP/s (float32 matrix product), in seconds:
@@ -17,7 +20,7 @@ PER_EXAMPLE = 1.5e-6  # gather, scatter and everything that does not grow with t
 PER_PARAMETER_AND_STEP = 3e-9  # the optimizer's update
 PER_NOISED_PARAMETER_AND_STEP = 10e-9  # drawing a normal
 START = 2.0  # compiling and evaluating
-RUNTIME_BYTES = 450 * 2**20  # Python, JAX and a compiled program
+RUNTIME_BYTES = 750 * 2**20  # Python, JAX and compiled programs; measured, at its peak
 
 
 def cost(configuration: Configuration) -> float:
@@ -29,27 +32,60 @@ def seconds(configuration: Configuration, speed: float) -> float:
     """Expected seconds on one core of a machine that does `speed` floating-point operations/s."""
     model = model_of(configuration)
     schedule = schedule_of(configuration, train_rows(configuration["data"]))
-    per_parameter = PER_PARAMETER_AND_STEP
-    if schedule.sampling == "poisson" and is_private(configuration):
-        per_parameter += PER_NOISED_PARAMETER_AND_STEP
+    noisy = _is_noisy(configuration, schedule)
+    updated = _numbers_updated_each_step(configuration, model, schedule, noisy)
+    per_number = PER_PARAMETER_AND_STEP + (PER_NOISED_PARAMETER_AND_STEP if noisy else 0)
     examples = schedule.steps * schedule.batch_size
     work = examples * (6 * model.dense_parameters / REFERENCE_SPEED + PER_EXAMPLE)
-    return (START + work + schedule.steps * model.parameters * per_parameter) * (
-        REFERENCE_SPEED / speed
-    )
+    return (START + work + schedule.steps * updated * per_number) * (REFERENCE_SPEED / speed)
 
 
 def memory(configuration: Configuration) -> float:
     """Expected bytes of one worker: parameters and copies, rows, and a chunk's activations."""
     model = model_of(configuration)
     schedule = schedule_of(configuration, train_rows(configuration["data"]))
-    copies = 6  # parameters, gradient, sum, optimizer (two) and the mean
+    training = configuration["training"]
+    # Initial and present weights, and the velocity; else dense gradients and an optax state too.
+    copies = 3 if training["optimizer"] in LINEAR else 6
     inputs = 2 * model.numeric + model.tables.outputs
     columns = model.numeric + len(model.tables.column_tables)
     rows = schedule.examples * (columns + 1) * 4 * 3
-    wanted = configuration["training"]["chunk_size"]
-    chunk = chunk_rows(schedule, 1, wanted) * (inputs + sum(model.tower)) * 4 * 4
-    return RUNTIME_BYTES + model.parameters * 4 * copies + rows + chunk
+    chunks = chunks_of(schedule, 1, training["chunk_size"])
+    activations = chunks.rows * (inputs + sum(model.tower)) * 4 * 4
+    waiting = chunks.most * chunks.rows * model.tables.outputs * 4
+    return RUNTIME_BYTES + model.parameters * 4 * copies + rows + activations + waiting
+
+
+def _is_noisy(configuration: Configuration, schedule: Schedule) -> bool:
+    return schedule.sampling == "poisson" and is_private(configuration)
+
+
+def lazy_tables(configuration: Configuration) -> int:
+    """How many of the trial's embedding tables get their noise only when they are read."""
+    model = model_of(configuration)
+    schedule = schedule_of(configuration, train_rows(configuration["data"]))
+    return _updates(configuration, model, schedule, _is_noisy(configuration, schedule)).lazy
+
+
+def _updates(
+    configuration: Configuration, model: Model, schedule: Schedule, noisy: bool
+) -> TableUpdates:
+    training = configuration["training"]
+    return TableUpdates.choose(
+        model.tables, training["optimizer"], noisy, schedule.batch_size, training["lazy_noise"]
+    )
+
+
+def _numbers_updated_each_step(
+    configuration: Configuration, model: Model, schedule: Schedule, noisy: bool
+) -> int:
+    """Besides the rows that a batch touches: the tower and the eager tables, if they change."""
+    training = configuration["training"]
+    updates = _updates(configuration, model, schedule, noisy)
+    if training["optimizer"] == "sgd" and not noisy:
+        return model.dense_parameters
+    caught_up = schedule.batch_size * model.tables.outputs if updates.lazy else 0
+    return model.dense_parameters + model.tables.cut_sizes(updates.eager)[0] + caught_up
 
 
 def model_of(configuration: Configuration) -> Model:

@@ -24,6 +24,7 @@ from dpcompare.catalog import near_miss
 from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import LabelKernel
+from dpcompare.optimizers import LINEAR, OPTIMIZERS
 from dpcompare.privacy import Budget, Release, Sampling, Schedule
 from dpcompare.tasks import Task
 
@@ -271,4 +272,11 @@ def describe(plugin: Plugin) -> str:
     lines += [inspect.getdoc(plugin.factory) or "", "", f"sampling: {plugin.factory.sampling}"]
     lines += ["parameters:" if defaults else "parameters: none"]
     lines += [f"  {name} = {value!r}" for name, value in defaults.items()]
+    if plugin.factory.gradient is not Mechanism.gradient:
+        others = ", ".join(name for name in OPTIMIZERS if name not in LINEAR)
+        lines += [
+            "noise on embedding tables:",
+            f"  {', '.join(LINEAR)}: big tables get it when a row is read (training.lazy_noise)",
+            f"  {others}: every table gets it at every step, for lazy noise would not be exact",
+        ]
     return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from dpcompare.data.dataset import Features
-from dpcompare.embeddings import EmbeddingTables, Stacks
+from dpcompare.embeddings import Buffers, EmbeddingTables
 from dpcompare.errors import UsageError
 from dpcompare.layers import RecordedDense
 
@@ -24,11 +24,11 @@ class Parameters(TypedDict):
     """Trainable numbers, and gradients of them.
 
     Attributes:
-        embeddings: the tables, stacked by width.
+        embeddings: the tables, in one buffer or several.
         tower: the dense layers, as flax names them.
     """
 
-    embeddings: Stacks
+    embeddings: Buffers
     tower: dict
 
 
@@ -110,7 +110,11 @@ class Model:
     def logits(self, parameters: Parameters, features: Features) -> jax.Array:
         """Log-odds, (batch,)."""
         embedded = self.tables.lookup(parameters["embeddings"], jnp.asarray(features.ids))
+        return self.logits_of(parameters["tower"], features.numeric, embedded)
+
+    def logits_of(self, tower: dict, numeric: jax.Array, embedded: jax.Array) -> jax.Array:
+        """Log-odds, (batch,), of rows whose embeddings are looked up already."""
         logits: jax.Array = self.network.apply(  # type: ignore[assignment]  # nothing is mutable
-            {"params": parameters["tower"]}, features.numeric, embedded
+            {"params": tower}, numeric, embedded
         )
         return logits

@@ -4,10 +4,8 @@ The runner does not know what a trial is. Plain configurations go to a worker, p
 back, and the function that turns one into the other travels as an import path, so that a worker
 loads heavy libraries only after it has settled on its core.
 
-Every worker is pinned to one core, also when there are more workers than cores. XLA cuts matrix
-products and sums by the number of cores it sees, so the pin makes a sweep fast and its records
-equal to the last bit, whatever the number of workers. (Where the operating system cannot pin, as
-on macOS, records of machines with different numbers of cores may differ in their last digits.)
+Every worker is pinned to one core, even if they outnumber the cores. XLA cuts work by the cores it
+sees: records are equal to the last bit for any number of workers (unless, as macOS, nothing pins).
 """
 
 import contextlib
@@ -27,6 +25,7 @@ from multiprocessing.connection import Connection, wait
 from types import FrameType
 from typing import Any, Protocol
 
+from dpcompare.compilation import use_cache
 from dpcompare.errors import DpcompareError, UsageError
 
 SECONDS_BETWEEN_REPORTS = 0.2
@@ -76,8 +75,8 @@ class LocalExecutor:
     """Runs trials on processes of this machine, one trial at a time on each.
 
     Args:
-        workers: how many processes; by default one for every core this process may use. Two
-            runs at once start at the same core: give each its own, for example with taskset.
+        workers: how many processes; by default one per usable core. Two runs at once start at the
+            same core: give each its own, for example with taskset.
 
     Raises:
         UsageError: `workers` is below 1.
@@ -272,6 +271,7 @@ def _work(connection: Connection, function: str, core: int) -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
     os.environ.update(ONE_THREAD)
+    use_cache()
     # What a mechanism prints stays visible, but out of the output of the command that runs it.
     os.dup2(2, 1)
     sys.stdout = sys.stderr

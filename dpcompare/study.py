@@ -31,6 +31,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "batch_size": 1024,
         "epochs": 5.0,
         "chunk_size": 0,
+        "lazy_noise": "auto",
+        "evaluations": 1,
     },
 }
 """Every key of a study's sections with its default; a chunk size of 0 lets the trainer choose."""

@@ -12,6 +12,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
@@ -23,12 +24,13 @@ from dpcompare.data import Dataset, Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import Mechanism, Plugin, find
-from dpcompare.model import Model
+from dpcompare.model import Model, Parameters
+from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Guarantee, Release, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
 from dpcompare.results import FIELDS, FORMAT
 from dpcompare.tasks import Task
-from dpcompare.trainer import Recipe, Streams, predict, train
+from dpcompare.trainer import Streams, predict, table_updates, train
 
 PARTS = ("train", "validation", "test")
 
@@ -50,7 +52,8 @@ class Configuration(TypedDict):
         task: name of the task.
         data: source ("synthetic" or a prepared folder), its arguments, split and checksum.
         model: buckets, tower and how categories are encoded.
-        training: optimizer, learning rate, decay, momentum, batch size, epochs, chunk size.
+        training: optimizer, learning rate, decay, momentum, batch size, epochs, chunk size, which
+            tables get noise lazily, and how often the validation rows are looked at.
         mechanism: name, all parameters, and the version of its code.
         budget: epsilon (or "inf"), delta, neighboring, accountant, allow_large_delta.
         seed: names the random streams.
@@ -136,6 +139,16 @@ def run_trial(
             numpy_generator(*label_stream(configuration, mechanism, task)),
             task,
         )
+    recipe = recipe_of(configuration)
+    curve: list[dict[str, Any]] = []
+
+    def look_at_validation(step: int, parameters: Parameters) -> None:
+        if step < schedule.steps:
+            part = examples.features["validation"]
+            predictions = predict(mechanism, task, examples.model, parameters, part)
+            metrics = _evaluate(task, examples.labels["validation"], predictions)
+            curve.append({"step": step, **metrics})
+
     with _timed(timings, "train"):
         parameters = train(
             mechanism,
@@ -144,9 +157,10 @@ def run_trial(
             examples.features["train"],
             released,
             schedule,
-            recipe_of(configuration),
+            recipe,
             _streams(configuration, mechanism),
             report,
+            look_at_validation,
         )
     with _timed(timings, "evaluate"):
         predictions = {
@@ -177,6 +191,8 @@ def run_trial(
             "calibrated": _calibrated(mechanism),
             "mean_prediction": float(np.mean(predictions["test"])),
             "parameters": examples.model.parameters,
+            "lazy_tables": table_updates(mechanism, examples.model, schedule, recipe).lazy,
+            "evaluations": [*curve, {"step": schedule.steps, **metrics["validation"]}],
         },
         timings={name: round(seconds, 4) for name, seconds in timings.items()},
     )
@@ -272,7 +288,7 @@ def schedule_of(configuration: Configuration, examples: int) -> Schedule:
 
 def recipe_of(configuration: Configuration) -> Recipe:
     """The optimizer's part of the training section."""
-    names = ("optimizer", "learning_rate", "decay", "momentum", "chunk_size")
+    names = [field.name for field in fields(Recipe)]
     return Recipe(**{name: configuration["training"][name] for name in names})
 
 

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpcompare.clipping import GradientSum
 from dpcompare.data.dataset import Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.model import Model, Parameters
@@ -39,6 +40,15 @@ def random_batch(model: Model, rows: int, seed: int = 0) -> tuple[Features, jax.
     ids = np.stack([rng.integers(0, size, rows) for size in sizes], axis=1).astype(np.int32)
     labels = (rng.random(rows) < 0.3).astype(np.float32)
     return Features(jnp.asarray(numeric), jnp.asarray(ids)), jnp.asarray(labels)
+
+
+def dense(
+    model: Model, parameters: Parameters, features: Features, total: GradientSum
+) -> Parameters:
+    """A gradient sum as an array for every parameter, zero where nothing was looked up."""
+    zeros = jax.tree.map(jnp.zeros_like, parameters["embeddings"])
+    tables = model.tables.add_to_rows(zeros, features.ids, total.embedded)
+    return Parameters(embeddings=tables, tower=total.tower)
 
 
 def logistic(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -93,5 +103,5 @@ def global_norm(tree: Parameters) -> float:
 
 def assert_close(actual: Parameters, expected: Parameters, tolerance: float = 1e-4) -> None:
     for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        scale = max(float(jnp.max(jnp.abs(e))), 1e-3)
+        scale = max(float(jnp.max(jnp.abs(e), initial=0.0)), 1e-3)
         np.testing.assert_allclose(a, e, atol=tolerance * scale, rtol=tolerance)

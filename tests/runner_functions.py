@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import pkgutil
 import random
 import signal
 import sys
@@ -11,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 Report = Callable[[float], None]
+
+CORES_AT_IMPORT = sorted(os.sched_getaffinity(0))
+PROGRAMS_AT_IMPORT = os.environ.get("JAX_COMPILATION_CACHE_DIR")
 
 
 def square(configuration: dict[str, Any], report: Report) -> dict[str, Any]:
@@ -34,6 +38,8 @@ def surroundings(configuration: dict[str, Any], report: Report) -> dict[str, Any
     return {
         "pid": os.getpid(),
         "cores": sorted(os.sched_getaffinity(0)),
+        "cores_at_import": CORES_AT_IMPORT,
+        "programs_at_import": PROGRAMS_AT_IMPORT,
         "openmp": os.environ["OMP_NUM_THREADS"],
         "heavy": "numpy" in sys.modules or "jax" in sys.modules,
     }
@@ -49,6 +55,22 @@ def weight_gradient(configuration: dict[str, Any], report: Report) -> dict[str, 
     gradients = rng.normal(size=(4096, 128)).astype(np.float32)
     product = jax.jit(lambda x, g: x.T @ g)(inputs, gradients)
     return {"digest": hashlib.sha256(product.tobytes()).hexdigest()}
+
+
+def with_cache_counts(configuration: dict[str, Any], report: Report) -> dict[str, Any]:
+    """Call the function that is named, and count the compiled programs read and written."""
+    import jax
+
+    counts = {"cache_hits": 0, "cache_misses": 0}
+
+    def count(event: str, **details: Any) -> None:
+        name = event.rpartition("/")[2]
+        if name in counts:
+            counts[name] += 1
+
+    jax.monitoring.register_event_listener(count)
+    function = pkgutil.resolve_name(configuration["function"])
+    return {"result": function(configuration["configuration"], report), **counts}
 
 
 def end_badly(configuration: dict[str, Any], report: Report) -> Any:

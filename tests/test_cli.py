@@ -126,6 +126,8 @@ def test_everything_that_is_listed_can_be_shown(call):
         assert out.startswith(f"{name} (")
         assert "parameters:" in out
     assert "clip_norm = 1.0" in call("show", "dp-sgd")[1]
+    assert "yogi, adagrad, rmsprop: every table gets it at every step" in call("show", "dp-sgd")[1]
+    assert "noise on embedding tables" not in call("show", "randomized-response")[1]
 
 
 def test_an_own_mechanism_can_be_shown(call, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from flax import linen as nn
 from jax_privacy import clipping as jax_privacy_clipping
 
-from dpcompare.clipping import clipped_sum, record_gradients
+from dpcompare.clipping import clipped_sum, plain_sum, record_gradients
 from dpcompare.data.dataset import Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.model import Model, Parameters
@@ -17,6 +17,7 @@ from tests.networks import (
     SHARED,
     assert_close,
     clip_to,
+    dense,
     global_norm,
     logistic,
     naive_clipped_sum,
@@ -27,9 +28,18 @@ from tests.networks import (
 TABLES = {"one table a column": None, "shared tables": SHARED}
 
 
+def clipped(model, parameters, features, row_losses, present, weigh, group_size=1):
+    """The clipped sum, with an array for every parameter."""
+    result = clipped_sum(model, parameters, features, row_losses, present, weigh, group_size)
+    return result._replace(gradient=dense(model, parameters, features, result.gradient))
+
+
+jitted = jax.jit(clipped, static_argnames=("model", "row_losses", "weigh", "group_size"))
+
+
 @functools.partial(jax.jit, static_argnames=("model", "group_size"))
 def compiled(model, parameters, features, slope, labels, present, clip_norm, group_size=1):
-    return clipped_sum(
+    return clipped(
         model,
         parameters,
         features,
@@ -57,6 +67,19 @@ def test_equals_one_gradient_per_group(tables, group_size, clip_norm, seed):
     expected = naive_clipped_sum(model, parameters, features, labels, clip_norm, group_size)
     assert_close(result.gradient, expected)
     assert bool(jnp.all(result.weights * result.norms <= clip_norm * (1 + 1e-5)))
+
+
+@pytest.mark.parametrize("tables", TABLES.values(), ids=TABLES)
+def test_the_plain_sum_is_the_ordinary_gradient(tables):
+    model, parameters = random_model(tables)
+    features, labels = random_batch(model, 48)
+    present = jnp.arange(48) % 5 > 0
+
+    def loss(p):
+        return jnp.sum(jnp.where(present, logistic(model.logits(p, features), labels), 0.0))
+
+    result = plain_sum(model, parameters, features, lambda z: logistic(z, labels), present)
+    assert_close(dense(model, parameters, features, result), jax.grad(loss)(parameters))
 
 
 @pytest.mark.parametrize("tower", [(), (5,), (16, 8, 4)])
@@ -136,9 +159,7 @@ def test_empty_batch_sums_to_zero():
 def test_zero_gradients_stay_zero():
     model, parameters = random_model()
     features, _ = random_batch(model, 8)
-    result = clipped_sum(
-        model, parameters, features, lambda z: 0.0 * z, jnp.ones(8, bool), clip_to(1.0)
-    )
+    result = jitted(model, parameters, features, lambda z: 0.0 * z, jnp.ones(8, bool), clip_to(1.0))
     assert all(bool(jnp.all(leaf == 0)) for leaf in jax.tree.leaves(result.gradient))
     assert bool(jnp.all(result.norms == 0))
 
@@ -148,10 +169,8 @@ def test_opposite_examples_are_clipped_one_by_one():
     model, parameters = random_model(tower=())
     features, _ = random_batch(model, 1)
     twice = jax.tree.map(lambda a: jnp.concatenate([a, a]), features)
-    sign = jnp.array([10.0, -10.0])
-    result = clipped_sum(
-        model, parameters, twice, lambda z: sign * z, jnp.ones(2, bool), clip_to(1.0)
-    )
+    sign = np.array([10.0, -10.0], np.float32)
+    result = jitted(model, parameters, twice, lambda z: sign * z, jnp.ones(2, bool), clip_to(1.0))
     np.testing.assert_allclose(result.weights * result.norms, 1.0, rtol=1e-6)
     assert global_norm(result.gradient) < 1e-5
 
@@ -179,8 +198,8 @@ def test_cancelling_rows_of_a_group_cannot_hide_a_norm_above_the_clip_norm():
     features, _ = random_batch(model, 4)
     same = jax.tree.map(lambda a: jnp.repeat(a[:1], 4, axis=0), features)
     numeric = same.numeric.at[0, 0].add(1e-4)
-    scale = jnp.array([1e4, -1e4, 1e4, -1e4])
-    result = clipped_sum(
+    scale = np.array([1e4, -1e4, 1e4, -1e4], np.float32)
+    result = jitted(
         model, parameters, Features(numeric, same.ids), lambda z: scale * z, jnp.ones(4, bool),
         clip_to(0.01), 4,
     )  # fmt: skip

@@ -1,10 +1,13 @@
 """Running studies: only what is missing, whatever happened before."""
 
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from dpcompare import conduct, runner, trial
+from dpcompare import conduct, estimate, memory, runner, trial
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.randomness import jax_key
@@ -42,7 +45,9 @@ class Counting(tiny.InProcess):
         return super().map(function, configurations, progress)
 
 
-def initial_weights(mechanism, task, model, features, released, schedule, recipe, streams, report):
+def initial_weights(
+    mechanism, task, model, features, released, schedule, recipe, streams, report, evaluate=None
+):
     """In place of training, so that nothing is compiled for it."""
     return model.init(jax_key("init", *streams.shared))
 
@@ -201,6 +206,86 @@ def test_noise_is_calibrated_once_for_all_seeds_and_candidates(run, tmp_path, mo
     assert len(files) == 1
     run(study)
     assert {file: file.stat().st_mtime_ns for file in cache.iterdir()} == files
+
+
+# --- scheduling ----------------------------------------------------------------------------------
+
+
+def test_curves_start_first_and_candidates_after_the_first_of_their_budget(tmp_path):
+    tuned = {**DP_SGD, "clip_norm": [1.0, 2.0]}
+    trials = expand(tiny.study(tmp_path, *BOTH, tuned, epsilons=[1, 3], seeds=2))
+    ordered = conduct.in_running_order(trials)
+    assert sorted(map(identity, ordered)) == sorted(map(identity, trials))
+    labels = [c["about"]["label"] for c in ordered]
+    assert sorted(labels[:3]) == ["dp-sgd", "non-private", "randomized-response"]
+    assert [c["seed"] for c in ordered] == [0] * 7 + [1] * 7
+    for seed in (0, 1):
+        budgets = [
+            c["budget"]["epsilon"]
+            for c in ordered
+            if c["seed"] == seed and c["about"]["label"] == "dp-sgd"
+        ]
+        assert sorted(budgets[:2]) == sorted(budgets[2:]) == [1.0, 3.0]
+
+
+def test_long_trials_start_before_short_ones(tmp_path):
+    epochs = [{"epsilon_up_to": 2, "value": 1}, {"value": 9}]
+    mechanism = {**RANDOMIZED_RESPONSE, "training": {"epochs": epochs}}
+    ordered = conduct.in_running_order(
+        expand(tiny.study(tmp_path, mechanism, epsilons=[1, 3, 5], seeds=2))
+    )
+    assert [c["training"]["epochs"] for c in ordered] == [9, 9, 1, 9, 9, 1]
+
+
+@pytest.fixture
+def room_for(monkeypatch):
+    """A function that lets memory suffice for so many workers, on a machine of four cores."""
+
+    def limit(workers, trials):
+        need = max(map(estimate.memory, trials))
+        monkeypatch.setattr(memory, "available", lambda: int(workers * need))
+        monkeypatch.setattr(runner, "usable_cores", lambda: [0, 1, 2, 3])
+
+    return limit
+
+
+def test_memory_limits_the_default_number_of_workers(tmp_path, room_for):
+    trials = tiny.trials(tmp_path, seeds=6)
+    room_for(4.5, trials)
+    assert conduct.worker_count(trials, None) == (4, None)
+    room_for(2.5, trials)
+    assert conduct.worker_count(trials[:2], None) == (4, None), "there is work for two only"
+    count, line = conduct.worker_count(trials, None)
+    assert count == 2
+    assert line.startswith("Workers: 2, for 4 x 0.")
+    room_for(0.5, trials)
+    assert conduct.worker_count(trials, None)[0] == 1, "it may still fit: this is an estimate"
+    assert conduct.worker_count([], None) == (4, None)
+
+
+def test_a_wanted_number_of_workers_is_obeyed_with_a_warning(tmp_path, room_for):
+    trials = tiny.trials(tmp_path, seeds=6)
+    room_for(3.5, trials)
+    assert conduct.worker_count(trials, 3) == (3, None)
+    count, line = conduct.worker_count(trials, 5)
+    assert count == 5
+    assert line.startswith("Warning: 5 x 0.")
+
+
+def test_a_run_and_a_dry_run_say_that_memory_is_short(run, tmp_path, room_for):
+    study = tiny.study(tmp_path, seeds=3)
+    room_for(2.5, expand(study))
+    assert "Workers: 2, for 3 x" in conduct.dry_run(study, None)
+    assert "3 trials on 2 workers" in conduct.dry_run(study, None)
+    assert "Workers: 2, for 3 x" in run(study)[2]
+    assert "Workers:" not in run(study)[2], "nothing is missing any more"
+
+
+def test_workers_need_not_wait_for_what_draws():
+    code = "import sys; import dpcompare.conduct; print('seaborn' in sys.modules)"
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"
 
 
 # --- failures ------------------------------------------------------------------------------------

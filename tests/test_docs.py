@@ -30,11 +30,11 @@ from dpcompare.cli import cli
 from dpcompare.data import write_text
 from dpcompare.expansion import expand
 from dpcompare.mechanism import Mechanism, find
+from dpcompare.optimizers import OPTIMIZERS, Decay
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.results import ResultsFolder
 from dpcompare.settings import KINDS
 from dpcompare.tasks import PCTR
-from dpcompare.trainer import OPTIMIZERS, Decay
 from tests import fabricated_records
 
 ROOT = Path(__file__).resolve().parents[1]

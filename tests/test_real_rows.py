@@ -11,10 +11,11 @@ from dpcompare.data import HashBuckets, encode, load_prepared, prepare
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.metrics import binary_metrics
 from dpcompare.model import Model
+from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.randomness import numpy_generator
 from dpcompare.tasks import PCTR
-from dpcompare.trainer import Recipe, Streams, predict, train
+from dpcompare.trainer import Streams, predict, train
 
 ROWS = Path(__file__).resolve().parents[2] / "shared/data/criteo_kaggle/train_first10000.txt"
 pytestmark = pytest.mark.skipif(not ROWS.exists(), reason="needs ../shared/data/criteo_kaggle")

@@ -97,10 +97,23 @@ def test_every_worker_is_pinned_to_one_core_before_heavy_imports(
     pinned = {record["pid"]: record["cores"] for record in records}
     assert sorted(pinned.values()) == sorted([core] for core in [*cores, cores[0]])
     assert all(record["openmp"] == "1" and not record["heavy"] for record in records)
+    # Whatever the function's module imports, e.g. JAX, is imported on that core.
+    assert all(record["cores_at_import"] == record["cores"] for record in records)
     assert sorted(os.sched_getaffinity(0)) == cores, "the parent keeps its cores"
     out, err = capfd.readouterr()
     assert out == "", "what trials print must not mix with the output of a command"
     assert err.count("a mechanism prints") == count
+
+
+def test_programs_of_workers_are_kept_beside_the_calibrations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DPCOMPARE_CACHE", str(tmp_path))
+    surroundings = run_all("runner_functions:surroundings", [{}], 1)[0]
+    folder = Path(surroundings["programs_at_import"])
+    assert folder.is_dir()
+    assert folder.is_relative_to(tmp_path)
+    assert "JAX_COMPILATION_CACHE_DIR" not in os.environ, "the parent compiles for other cores"
 
 
 def test_default_is_one_worker_per_usable_core() -> None:

@@ -8,13 +8,14 @@ from dpcompare_mechanisms.dp_sgd import DPSGD
 from dpcompare_mechanisms.non_private import NonPrivate
 from flax import struct
 
-from dpcompare import trainer
+from dpcompare import steps, trainer
 from dpcompare.data.dataset import Features
-from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import GradientRelease, Mechanism
+from dpcompare.optimizers import OPTIMIZERS, Recipe
 from dpcompare.privacy import Schedule
 from dpcompare.tasks import PCTR
-from dpcompare.trainer import Recipe, Streams, chunk_rows, predict, train
+from dpcompare.trainer import Streams, predict, train
 from tests.networks import assert_close, random_batch, random_model
 
 
@@ -63,7 +64,7 @@ def flat(tree):
 
 def step_noise(mechanism, schedule, **arguments):
     model, after = run(mechanism, schedule, **arguments)
-    return flat(jax.tree.map(jnp.subtract, after, start_of(model)))
+    return flat(after) - flat(start_of(model))
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +96,7 @@ def test_noise_does_not_depend_on_the_drawn_batch_size(wide_model):
     for name in range(5):
         streams = Streams((f"batch {name}",), ("noise",))
         _, after = run(calibrated(), schedule, n=1000, model=wide_model, streams=streams)
-        noise = flat(jax.tree.map(jnp.subtract, after, start_of(wide_model, streams.shared)))
+        noise = flat(after) - flat(start_of(wide_model, streams.shared))
         assert abs(noise.std() / (1.1 / 20) - 1) < 4 / np.sqrt(2 * noise.size)
 
 
@@ -138,7 +139,7 @@ def test_the_divisor_is_the_expected_and_not_the_drawn_batch():
     assert moved == pytest.approx(drawn / 20, rel=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", sorted(trainer.OPTIMIZERS))
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 def test_exactly_the_scheduled_steps_are_taken(optimizer):
     """A constant slope of one: plain SGD at rate 1 moves the output bias by the number of steps."""
     schedule = Schedule(203, 50, 67, "shuffle")
@@ -182,14 +183,14 @@ def test_chunks_change_nothing_but_memory(mechanism, chunk):
 def test_one_program_serves_all_trials_that_differ_only_in_numbers():
     schedule = Schedule(400, 40, 70, "poisson")
     model = random_model(tower=(11,))[0]
-    before = trainer.trace_count()
+    before = steps.trace_count()
     for clip_norm, sigma, rate in ((1.0, 1.0, 0.1), (3.0, 0.5, 0.2), (np.float32(2), 7, 1)):
         mechanism = DPSGD(clip_norm=clip_norm, noise_multiplier=sigma)
         run(mechanism, schedule, Recipe("momentum", rate), n=400, model=model,
             streams=Streams((str(sigma),), (rate,)))  # fmt: skip
     run(DPSGD(noise_multiplier=2.0), Schedule(400, 40, 30, "poisson"), Recipe("momentum", 0.1),
         n=400, model=model)  # fmt: skip
-    assert trainer.trace_count() - before == 1
+    assert steps.trace_count() - before == 1
 
 
 def test_no_noise_and_no_clipping_is_training_without_privacy():
@@ -232,7 +233,7 @@ def test_weights_beyond_the_sensitivity_are_cut_to_it():
 
     schedule = Schedule(200, 200, 1, "poisson")
     model, after = run(Unclipped(), schedule)
-    moved = np.linalg.norm(flat(jax.tree.map(jnp.subtract, after, start_of(model))))
+    moved = np.linalg.norm(flat(after) - flat(start_of(model)))
     assert 1e-5 < moved <= 1e-3 * (1 + 1e-5)  # the mean of 200 rows of at most 1e-3
 
 
@@ -245,35 +246,6 @@ def test_predictions_do_not_depend_on_how_rows_are_chunked(monkeypatch):
     np.testing.assert_allclose(chunked, expected, rtol=1e-6)
     direct = jax.nn.sigmoid(model.logits(parameters, features))
     np.testing.assert_allclose(expected, direct, rtol=1e-5)
-
-
-def test_chunks_hold_whole_groups_and_nearly_every_batch():
-    assert chunk_rows(Schedule(100_000, 4096, 1, "poisson"), 1) == 4096 + 256
-    assert chunk_rows(Schedule(100_000, 1024, 1, "shuffle"), 1) == 1024
-    assert chunk_rows(Schedule(10**6, 65_536, 1, "poisson"), 1) == trainer.LARGEST_CHUNK
-    assert chunk_rows(Schedule(103, 100, 1, "poisson"), 8) == 104
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"optimizer": "lion"},
-        {"learning_rate": 0.0},
-        {"learning_rate": float("nan")},
-        {"momentum": 1.0},
-        {"decay": "linear"},
-        {"chunk_size": 0},
-    ],
-)
-def test_recipes_that_cannot_work_are_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
-        Recipe(**wrong)
-
-
-def test_learning_rates_fall_along_a_cosine():
-    rates = Recipe("sgd", 2.0).learning_rates(100)
-    np.testing.assert_allclose(rates, 1 + np.cos(np.pi * np.arange(100) / 100), atol=1e-6)
-    assert set(Recipe("sgd", 2.0, "constant").learning_rates(5)) == {2.0}
 
 
 def test_features_are_a_pair():

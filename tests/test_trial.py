@@ -11,7 +11,7 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dpcompare_mechanisms.dp_sgd import DPSGD
 
-from dpcompare import data, tasks, trainer, trial
+from dpcompare import data, steps, tasks, trainer, trial
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import find
 from dpcompare.privacy import Release
@@ -64,7 +64,7 @@ def seen(monkeypatch):
     """What trainings were given, in place of training: (released, features, schedule, streams)."""
     calls = []
 
-    def record(mechanism, task, model, features, released, schedule, recipe, streams, report):
+    def record(mechanism, task, model, features, released, schedule, recipe, streams, *_):
         calls.append((np.asarray(released), features, schedule, streams))
         return model.init(jax.random.key(0))
 
@@ -416,7 +416,7 @@ def test_corrected_predictions_have_the_true_mean_where_uncorrected_ones_miss_it
         *map(response, CORRECTIONS),
         data={"rows": 125_000},
         model={"tower": []},
-        training={"learning_rate": 0.2, "batch_size": 2000, "epochs": 2},
+        training={"learning_rate": 0.2, "batch_size": 2000, "epochs": 8},
     )
     means = {
         configuration["about"]["label"]: run_trial(configuration)["diagnostics"]["mean_prediction"]
@@ -482,8 +482,8 @@ def test_a_mechanism_named_by_file_is_compiled_once_for_all_its_trials(folder):
         "from dpcompare.mechanism import Mechanism\n\n"
         "class Own(Mechanism):\n    unset: float | None = None\n"
     )
-    before = trainer.trace_count()
+    before = steps.trace_count()
     for configuration in tiny.trials(folder, {"name": f"{path}:Own"}, seeds=3):
         record = run_trial(configuration)
         assert record["diagnostics"]["calibrated"] == {}
-    assert trainer.trace_count() == before + 1
+    assert steps.trace_count() == before + 1

@@ -10,10 +10,11 @@ from dpcompare_mechanisms.randomized_response import RandomizedResponse
 from dpcompare.data import HashBuckets, encode, split_rows, synthetic
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.model import Model
+from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.randomness import numpy_generator
 from dpcompare.tasks import PCTR
-from dpcompare.trainer import Recipe, Streams, predict, train
+from dpcompare.trainer import Streams, predict, train
 
 SEEDS = range(3)
 

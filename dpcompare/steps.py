@@ -1,0 +1,266 @@
+"""The compiled training step: one program for every trial that differs only in numbers.
+
+A step goes through the chunks of its batch: it settles the lazy rows that the chunk looks up, takes
+the (clipped) gradient sum and keeps the part that belongs to looked-up rows as it is. When all
+chunks are done, noise is added once to the sum, and the update is made: through optax for the dense
+tower, and in place for the tables. So a batch of many chunks updates as one chunk would.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from dpcompare.clipping import GradientSum, clipped_sum, plain_sum
+from dpcompare.data.dataset import Features
+from dpcompare.data.sampling import ABSENT
+from dpcompare.embeddings import Buffers
+from dpcompare.lazy_tables import Noise, settle_velocity, settle_weights
+from dpcompare.mechanism import GradientRelease, Mechanism
+from dpcompare.model import Model, Parameters
+from dpcompare.noise import add_gaussian
+from dpcompare.optimizers import OPTIMIZERS
+from dpcompare.table_updates import TableState, TableUpdates
+from dpcompare.tasks import Task
+
+LARGEST_NORM = 1e6
+"""Of all parameters: beyond this, or nan, training has diverged."""
+
+_traces = 0
+
+
+def trace_count() -> int:
+    """How many training programs this process has traced; equal trials add none."""
+    return _traces
+
+
+class Program(NamedTuple):
+    """What a compiled step depends on besides shapes."""
+
+    task: Task
+    model: Model
+    updates: TableUpdates
+
+
+@jax.jit
+def sane(parameters: Any) -> jax.Array:
+    """Whether the norm of some parameters is at most LARGEST_NORM, and not nan."""
+    squares = jnp.stack([jnp.vdot(p, p) for p in jax.tree.leaves(parameters)])
+    return jnp.sum(squares) < LARGEST_NORM**2
+
+
+class State(NamedTuple):
+    """Everything that changes from step to step.
+
+    Attributes:
+        tower: the dense layers.
+        optimizer: the optax state of the tower.
+        tables: the embedding tables.
+    """
+
+    tower: dict
+    optimizer: optax.OptState
+    tables: TableState
+
+    @property
+    def parameters(self) -> Parameters:
+        """The trained numbers; meaningful to others only when the tables are settled."""
+        return Parameters(embeddings=self.tables.weights, tower=self.tower)
+
+
+class Numbers(NamedTuple):
+    """What is traced, so that trials which differ only here share a program.
+
+    Attributes:
+        mechanism: its numeric fields as float32.
+        momentum: of the optimizer; 0 for plain SGD.
+        divisor: of the gradient sums: the public expected number of groups.
+        noise_key: of everything random in the updates.
+    """
+
+    mechanism: Mechanism
+    momentum: jax.Array
+    divisor: jax.Array
+    noise_key: jax.Array
+
+
+class Batches(NamedTuple):
+    """The device's view of a :class:`dpcompare.batches.Block`.
+
+    Attributes:
+        rows: (steps, chunks, rows of a chunk).
+        chunks: (steps,).
+        rates: (steps,) learning rates.
+        steps: how many of the steps are to be made.
+        first_step: the number of the first one.
+        first_in_window: its number in the window of lazy noise.
+    """
+
+    rows: jax.Array
+    chunks: jax.Array
+    rates: jax.Array
+    steps: jax.Array
+    first_step: jax.Array
+    first_in_window: jax.Array
+
+
+def initial_state(program: Program, parameters: Parameters, momentum: float) -> State:
+    """The state of the first step; `parameters` holds the tables in one buffer."""
+    (store,) = parameters["embeddings"]
+    optimizer = OPTIMIZERS[program.updates.optimizer](momentum)
+    tower = parameters["tower"]
+    # Buffers may be shared between leaves (equal zeros), and a shared one must not be donated.
+    tower, of_tower = jax.tree.map(jnp.array, (tower, optimizer.init(tower)))
+    return State(tower, of_tower, program.updates.start(store, momentum))
+
+
+@partial(jax.jit, static_argnames=("program",), donate_argnames=("state",))
+def run_steps(
+    program: Program,
+    numbers: Numbers,
+    state: State,
+    data: tuple[Features, Any],
+    batches: Batches,
+) -> tuple[State, jax.Array]:
+    """Make the steps of a block.
+
+    Args:
+        program: the choice of code.
+        numbers: the mechanism's and the optimizer's.
+        state: used up.
+        data: features and released labels of all training rows.
+        batches: which rows each step sees.
+
+    Returns:
+        The new state, and whether its tower is sane; looking at whole tables takes longer.
+    """
+    global _traces
+    _traces += 1
+
+    def step(index: jax.Array, state: State) -> State:
+        return _step(program, numbers, state, data, batches, index)
+
+    state = lax.fori_loop(0, batches.steps, step, state)
+    return state, sane(state.tower)
+
+
+def settle(
+    updates: TableUpdates, tables: TableState, numbers: Numbers, key: jax.Array
+) -> TableState:
+    """Every lazy row settled in place, at the beginning of a new window; `tables` are used up."""
+    if tables.lazy is None:
+        return tables
+    eager, lazy = tables.weights
+    noise = _noise(numbers, key)
+    lazy = _settle_weights(updates.lazy_groups, lazy, tables.lazy, noise)
+    memory = _settle_velocity(updates.lazy_groups, tables.lazy, noise)
+    return TableState((eager, lazy), tables.optimizer, memory)
+
+
+_settle_weights = jax.jit(settle_weights, static_argnames="groups", donate_argnames="weights")
+_settle_velocity = jax.jit(settle_velocity, static_argnames="groups", donate_argnames="state")
+
+
+def _step(
+    program: Program,
+    numbers: Numbers,
+    state: State,
+    data: tuple[Features, Any],
+    batches: Batches,
+    index: jax.Array,
+) -> State:
+    key = jax.random.fold_in(numbers.noise_key, batches.first_step + index)
+    tower_key, eager_key, lazy_key = jax.random.split(key, 3)
+    in_window = batches.first_in_window + index
+    rows, rate = batches.rows[index], batches.rates[index]
+    count, chunk_rows = rows.shape
+    tables = program.model.tables
+
+    def add_chunk(chunk: jax.Array | int, carry: Any) -> Any:
+        total, pending, table_state = carry
+        features, released = _take(data, rows[chunk])
+        chunk_noise = _noise(numbers, jax.random.fold_in(lazy_key, chunk))
+        table_state = program.updates.before_lookup(
+            table_state, features.ids, in_window, chunk_noise
+        )
+        parameters = Parameters(embeddings=table_state.weights, tower=state.tower)
+        part = _chunk_sum(program, numbers.mechanism, parameters, features, released, rows[chunk])
+        total = jax.tree.map(jnp.add, total, part.tower)
+        pending = lax.dynamic_update_index_in_dim(pending, part.embedded, chunk, 0)
+        return total, pending, table_state
+
+    zeros = jax.tree.map(jnp.zeros_like, state.tower)
+    pending = jnp.zeros((count, chunk_rows, tables.outputs), jnp.float32)
+    total, pending, table_state = _for_chunks(
+        batches.chunks[index], count, add_chunk, (zeros, pending, state.tables)
+    )
+
+    def add_gradients(buffers: Buffers, factor: jax.Array) -> Buffers:
+        def add(chunk: jax.Array | int, buffers: Buffers) -> Buffers:
+            ids = _take(data[0].ids, rows[chunk])
+            return tables.add_to_rows(buffers, ids, pending[chunk] * (factor / numbers.divisor))
+
+        return _for_chunks(batches.chunks[index], count, add, buffers)
+
+    release = numbers.mechanism.gradient()
+    if release is not None:
+        total = add_gaussian(tower_key, total, release.standard_deviation)
+    mean = jax.tree.map(lambda leaf: leaf / numbers.divisor, total)
+    optimizer = OPTIMIZERS[program.updates.optimizer](numbers.momentum)
+    update, optimizer_state = optimizer.update(mean, state.optimizer, state.tower)
+    tower = jax.tree.map(lambda p, u: p - rate * u, state.tower, update)
+    table_state = program.updates.after_step(
+        table_state, add_gradients, in_window, rate, _noise(numbers, eager_key)
+    )
+    return State(tower, optimizer_state, table_state)
+
+
+def _for_chunks(filled: jax.Array, count: int, body: Any, carry: Any) -> Any:
+    """Over the filled chunks; a batch that always fits one chunk needs no loop."""
+    if count == 1:
+        return body(0, carry)
+    return lax.fori_loop(0, filled, body, carry)
+
+
+def _take(columns: Any, rows: jax.Array) -> Any:
+    """The given rows of every column; any row where one is absent."""
+    return jax.tree.map(lambda column: column[jnp.maximum(rows, 0)], columns)
+
+
+def _noise(numbers: Numbers, key: jax.Array) -> Noise:
+    """The noise on the mean gradient."""
+    release = numbers.mechanism.gradient()
+    size = None if release is None else release.standard_deviation / numbers.divisor
+    return Noise(key, size, numbers.momentum)
+
+
+def _chunk_sum(
+    program: Program,
+    mechanism: Mechanism,
+    parameters: Parameters,
+    features: Features,
+    released: Any,
+    rows: jax.Array,
+) -> GradientSum:
+    """The (clipped) gradient sum over one chunk of rows."""
+    present = rows != ABSENT
+
+    def row_losses(logits: jax.Array) -> jax.Array:
+        return mechanism.loss(program.task, logits, released)
+
+    release = mechanism.gradient()
+    if release is None:
+        return plain_sum(program.model, parameters, features, row_losses, present)
+    weights = partial(_weights, mechanism, release)
+    return clipped_sum(
+        program.model, parameters, features, row_losses, present, weights, release.group_size
+    ).gradient
+
+
+def _weights(mechanism: Mechanism, release: GradientRelease, norms: jax.Array) -> jax.Array:
+    """What the mechanism answers, cut so that no group adds more than what the noise is for."""
+    largest = release.sensitivity / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)
+    return jnp.minimum(mechanism.weights(norms), largest)

@@ -1,0 +1,195 @@
+"""The compiled step: no copies of tables, and lazy training equals eager training."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from dpcompare_mechanisms.dp_sgd import DPSGD
+from dpcompare_mechanisms.non_private import NonPrivate
+
+from dpcompare.batches import STEPS_PER_DISPATCH
+from dpcompare.data.dataset import Features
+from dpcompare.embeddings import EmbeddingTables
+from dpcompare.lazy_tables import Noise
+from dpcompare.model import Model
+from dpcompare.optimizers import Recipe
+from dpcompare.privacy import Schedule
+from dpcompare.steps import (
+    Batches,
+    Numbers,
+    Program,
+    _settle_velocity,
+    _settle_weights,
+    initial_state,
+    run_steps,
+)
+from dpcompare.table_updates import TableUpdates
+from dpcompare.tasks import PCTR
+from dpcompare.trainer import Streams, train
+from tests.networks import random_batch, random_model
+
+BATCH = 64
+EAGER_ROWS, LAZY_ROWS = 100, 60_000
+LARGE = Model(3, EmbeddingTables((EAGER_ROWS, LAZY_ROWS, LAZY_ROWS)), (8,))
+
+
+def compiled(mechanism, optimizer, lazy_noise, chunks):
+    noisy = mechanism.gradient() is not None
+    updates = TableUpdates.choose(LARGE.tables, optimizer, noisy, BATCH, lazy_noise)
+    program = Program(PCTR, LARGE, updates)
+    numbers = Numbers(
+        jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)
+    )
+    state = initial_state(program, LARGE.init(jax.random.key(0)), 0.0)
+    features = Features(jnp.zeros((BATCH, 3)), jnp.zeros((BATCH, 3), jnp.int32))
+    of_steps = jnp.zeros(STEPS_PER_DISPATCH)
+    rows = jnp.zeros((STEPS_PER_DISPATCH, chunks, BATCH), jnp.int32)
+    batches = Batches(rows, of_steps.astype(jnp.int32), of_steps, *[jnp.int32(1)] * 3)
+    lowered = run_steps.lower(program, numbers, state, (features, jnp.zeros(BATCH)), batches)
+    return lowered.compile()
+
+
+PATHS = {
+    "plain sgd": (NonPrivate(), "sgd", "auto", 1),
+    "plain momentum, lazy": (NonPrivate(), "momentum", "auto", 1),
+    "noisy sgd, lazy": (DPSGD(noise_multiplier=1.0), "sgd", "auto", 2),
+    "noisy sgd, eager": (DPSGD(noise_multiplier=1.0), "sgd", "never", 2),
+    "noisy momentum, lazy": (DPSGD(noise_multiplier=1.0), "momentum", "auto", 2),
+    "noisy momentum, eager": (DPSGD(noise_multiplier=1.0), "momentum", "never", 2),
+}
+
+
+def large_copies(text):
+    """Instructions of a compiled program that copy an array with a number for every lazy row."""
+    sizes = re.finditer(r"= \(?[a-z0-9]+\[(\d+)\]\S* copy(?:-start)?\(", text)
+    return [match.group(0) for match in sizes if int(match.group(1)) >= LAZY_ROWS]
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+def test_no_table_is_copied(path):
+    program = compiled(*path)
+    assert large_copies(program.as_text()) == []
+    table_bytes = 4 * LARGE.tables.parameters
+    assert program.memory_analysis().temp_size_in_bytes < table_bytes / 10
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_settling_copies_no_table(optimizer):
+    updates = TableUpdates.choose(LARGE.tables, optimizer, noisy=True, batch_size=BATCH)
+    tables = updates.start(LARGE.init(jax.random.key(0))["embeddings"][0], 0.9)
+    noise = Noise(jax.random.key(0), jnp.float32(1), jnp.float32(0.9))
+    groups = updates.lazy_groups
+    programs = [
+        _settle_weights.lower(groups, tables.weights[1], tables.lazy, noise).compile(),
+        _settle_velocity.lower(groups, tables.lazy, noise).compile(),
+    ]
+    for program in programs:
+        copies = large_copies(program.as_text())
+        assert [copy for copy in copies if "f32" in copy] == []
+
+
+def test_a_copied_table_would_be_found():
+    """Used again after the update, the old table has to be kept."""
+
+    @jax.jit
+    def keeps_the_old(table):
+        def body(_, both):
+            table, total = both
+            return table.at[0].add(1.0), total + jnp.sum(table) + table[0]
+
+        new, total = jax.lax.fori_loop(0, 3, body, (table, 0.0))
+        return new, total, table
+
+    text = keeps_the_old.lower(jnp.zeros(LAZY_ROWS)).compile().as_text()
+    assert len(large_copies(text)) > 0
+
+
+# Lazy training without noise is eager training
+
+TABLES = {
+    "one table a column": EmbeddingTables((7, 300, 80, 50, 200)),
+    "shared tables": EmbeddingTables((7, 300, 80), (0, 1, 1, 2, 2)),
+}
+
+
+def trained(tables, optimizer, mechanism, evaluate=lambda step, parameters: None, **recipe):
+    model = random_model(tables)[0]
+    features, labels = random_batch(model, 200)
+    schedule = Schedule(200, 20, 130, mechanism.sampling)
+    settings = Recipe(optimizer, 0.3, **recipe)
+    streams = Streams(("shared",), ("noise",))
+    parameters = train(
+        mechanism, PCTR, model, features, labels, schedule, settings, streams, evaluate=evaluate
+    )
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(parameters)])
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize(
+    ("tables", "kind"),
+    [
+        ("one table a column", "single rows"),
+        ("one table a column", "plain"),
+        ("shared tables", "single rows"),
+        ("shared tables", "groups"),
+    ],
+)
+def test_lazy_equals_eager_without_noise(tables, optimizer, kind):
+    tables = TABLES[tables]
+    mechanism = {
+        "plain": NonPrivate(),
+        "single rows": DPSGD(clip_norm=1.0, noise_multiplier=0.0),
+        "groups": DPSGD(clip_norm=1.0, noise_multiplier=0.0, group_size=4),
+    }[kind]
+    eager = trained(tables, optimizer, mechanism, lazy_noise="never")
+    variants = [{}, {"evaluations": 7}, {"chunk_size": 8}]
+    everything = kind == "single rows" and optimizer == "momentum"
+    for variant in variants if everything else variants[:1]:
+        lazy = trained(tables, optimizer, mechanism, lazy_noise="always", **variant)
+        np.testing.assert_allclose(lazy, eager, atol=5e-6, rtol=1e-5)
+
+
+def test_looking_at_the_model_changes_nothing():
+    """The draw depends on the evaluations that the recipe names, not on who looks."""
+    mechanism = DPSGD(clip_norm=1.0, noise_multiplier=1.0)
+    seen = []
+
+    def look(step, parameters):
+        seen.append((step, [np.array(leaf) for leaf in parameters["embeddings"]]))
+
+    arguments = (TABLES["one table a column"], "momentum", mechanism)
+    recipe = {"lazy_noise": "always", "evaluations": 3}
+    unseen = trained(*arguments, **recipe)
+    np.testing.assert_array_equal(trained(*arguments, look, **recipe), unseen)
+    assert [step for step, _ in seen] == [43, 87, 130]
+    assert not np.array_equal(trained(*arguments, lazy_noise="always"), unseen)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize("lazy_noise", ["always", "never"])
+def test_every_number_ends_with_the_noise_of_every_step(optimizer, lazy_noise):
+    """Zero gradients: the final weights are noise alone, whose variance is a sum over steps."""
+
+    class ZeroLoss(DPSGD):
+        def loss(self, task, logits, released):
+            return 0.0 * logits
+
+    tables = EmbeddingTables((7, 3000, 80, 50, 200))
+    mechanism = ZeroLoss(clip_norm=2.0, noise_multiplier=1.5)
+    still = trained(tables, optimizer, ZeroLoss(noise_multiplier=0.0), lazy_noise=lazy_noise)
+    moved = trained(tables, optimizer, mechanism, lazy_noise=lazy_noise) - still
+    rates = Recipe(optimizer, 0.3).learning_rates(130).astype(float)
+    momentum = 0.9 if optimizer == "momentum" else 0.0
+    expected = 1.5 * 2.0 / 20 * np.sqrt(np.sum(_reaches(rates, momentum) ** 2))
+    width = tables.parameters
+    for part in (moved[:width], moved[width:]):
+        assert abs(part.std() / expected - 1) < 4 / np.sqrt(2 * part.size)
+        assert abs(part.mean()) < 4 * expected / np.sqrt(part.size)
+
+
+def _reaches(rates, momentum):
+    """How far one unit of each step's gradient moves the final weight."""
+    steps = len(rates)
+    return np.array([rates[s:] @ momentum ** np.arange(steps - s) for s in range(steps)])
