@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: study test check format wheel clean
+.PHONY: study test check format wheel bench peers clean
 
 study: $(READY)
 	$(BIN)/dpcompare run-study quickstart
@@ -29,5 +29,22 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	touch $@
 
+# Everything in benchmarks/README.md, one thing after the other; hours. Peers: make peers first.
+bench: $(READY)
+	$(BIN)/python benchmarks/steps.py
+	$(BIN)/python benchmarks/largest_batch.py
+	$(BIN)/python benchmarks/calibration.py --output benchmarks/results/calibration.csv
+	$(BIN)/python benchmarks/sweep.py --output benchmarks/results/sweep.csv
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/figures.py
+
+peers: benchmarks/.peers/.ready
+
+# Opacus and torch have an environment of their own.
+benchmarks/.peers/.ready: benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv benchmarks/.peers
+	benchmarks/.peers/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv benchmarks/.peers build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
