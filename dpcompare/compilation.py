@@ -11,8 +11,11 @@ import contextlib
 import hashlib
 import os
 import platform
+import re
+import stat
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 LARGEST = 100 * 2**20
@@ -20,6 +23,9 @@ LARGEST = 100 * 2**20
 
 OLDEST = 30 * 24 * 3600
 """Seconds after which an entry goes: JAX never replaces one that is damaged."""
+
+FOLDER_NAME = re.compile(r"[0-9a-f]{16}-[0-9]+")
+"""Processor and number of cores."""
 
 CPU_INFO = Path("/proc/cpuinfo")
 
@@ -58,12 +64,14 @@ def cache_folder() -> Path:
     """The folder of everything that is remembered between runs.
 
     The environment variable DPCOMPARE_CACHE names it; by default it is ``dpcompare`` in the user's
-    cache folder.
+    cache folder, or ``.dpcompare-cache`` in the current folder for a user without a home.
     """
     if named := os.environ.get("DPCOMPARE_CACHE"):
-        return Path(named)
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "dpcompare"
+        return Path(os.path.expanduser(named))
+    base = os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    if base.startswith("~"):  # a user without a home, as in some containers
+        return Path(".dpcompare-cache").absolute()
+    return Path(base) / "dpcompare"
 
 
 def _processor() -> str | None:
@@ -85,14 +93,25 @@ def _is_private(folder: Path) -> bool:
 
 
 def _prune(programs: Path) -> None:
-    """Remove what is too old, and the oldest of what is too much; other workers may do so too."""
-    entries = []
-    for file in programs.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):
-            status = file.stat()
-            entries.append((status.st_mtime, status.st_size, file))
+    """Remove what is too old, and the oldest of what is too much; other workers may do so too.
+
+    Nothing but JAX's entries in folders of the names given here is touched.
+    """
+    entries: list[tuple[float, int, Path]] = []
+    for folder in programs.iterdir():
+        if FOLDER_NAME.fullmatch(folder.name) and not folder.is_symlink():
+            entries += _entries(folder)
     total = 0
     for modified, size, file in sorted(entries, reverse=True):
         total += size
         if total > LARGEST or modified < time.time() - OLDEST:
             file.unlink(missing_ok=True)
+
+
+def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """(time of change, size, path) of what JAX has written into a folder."""
+    for file in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            status = file.lstat()
+            if stat.S_ISREG(status.st_mode) and file.name.endswith(("-cache", "-atime")):
+                yield status.st_mtime, status.st_size, file

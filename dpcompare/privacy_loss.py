@@ -264,7 +264,7 @@ class ComposedLoss(NamedTuple):
             low = max(0.0, low - 4 / self.order)
         root = optimize.brentq(excess, low, high, xtol=1e-10 * high, rtol=1e-10)
         while excess(root) > 0:
-            root *= 1 + 1e-9
+            root += max(1e-9 * root, 1e-12 * high)
         return float(root)
 
 
@@ -282,7 +282,8 @@ def _gaussian(
         )
 
     highest = loss(LOG_CUT).connect_dots_bounds().epsilon_upper
-    lowest_mass = max(LOWEST_MASS / math.sqrt(gaussian.steps), SECOND_DIFFERENCE_NOISE / interval)
+    rounded = SECOND_DIFFERENCE_NOISE / interval
+    lowest_mass = min(0.1, max(LOWEST_MASS / math.sqrt(gaussian.steps), rounded))
     lowest = loss(math.log(lowest_mass)).connect_dots_bounds().epsilon_lower
     indices = _grid(math.floor(lowest / interval), math.ceil(highest / interval), total)
     deltas = np.array(loss(LOG_CUT).get_delta_for_epsilon(indices * interval))

@@ -164,6 +164,7 @@ def _next_results(workers: list["_Worker"], pending: Pending, tell: OnProgress) 
         if pending:
             if kind == "died":
                 worker = _Worker(worker.function, worker.core)
+                worker.ready = True  # one like it has started: a death is this trial's alone
                 workers.append(worker)
             _start_next(worker, pending, tell)
         yield index, content

@@ -29,6 +29,9 @@ from dpcompare.tasks import Task
 LARGEST_NORM = 1e6
 """Of all parameters: beyond this, or nan, training has diverged."""
 
+SMALLEST_NORM = 1e-12
+"""Far above the norm, about 1e-15, that a hundred million numbers have whose squares vanish."""
+
 _traces = 0
 
 
@@ -261,6 +264,11 @@ def _chunk_sum(
 
 
 def _weights(mechanism: Mechanism, release: GradientRelease, norms: jax.Array) -> jax.Array:
-    """What the mechanism answers, cut so that no group adds more than what the noise is for."""
-    largest = release.sensitivity / jnp.maximum(norms, jnp.finfo(jnp.float32).tiny)
-    return jnp.minimum(mechanism.weights(norms), largest)
+    """What the mechanism answers, cut so that no group adds more than what the noise is for.
+
+    A weight may be negative; one that is nan weighs nothing. Norms below SMALLEST_NORM may be
+    larger than they are computed: the squares of tiny numbers vanish in float32.
+    """
+    weights = mechanism.weights(norms)
+    largest = release.sensitivity / jnp.maximum(norms, SMALLEST_NORM)
+    return jnp.where(jnp.isnan(weights), 0.0, jnp.clip(weights, -largest, largest))

@@ -105,9 +105,9 @@ def train(
     chunks = chunks_of(schedule, group_size, recipe.chunk_size)
     for block in blocks(draw, to_settle, schedule.steps, chunks):
         batches = _batches(block, rates, window_start)
-        state, finite = run_steps(program, numbers, state, data, batches)
+        state, tower_is_sane = run_steps(program, numbers, state, data, batches)
         done = block.first_step + block.steps
-        if not bool(finite):
+        if not bool(tower_is_sane):
             raise _diverged(block.first_step, done, schedule.steps)
         if done in to_settle:
             key = jax.random.fold_in(settle_key, done)

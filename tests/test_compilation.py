@@ -131,6 +131,14 @@ def test_programs_lie_beside_calibrations(chosen, tmp_path, monkeypatch):
         assert compilation.cache_folder() == expected / "dpcompare"
 
 
+def test_a_user_without_a_home_gets_a_folder_of_the_run(monkeypatch, tmp_path):
+    for name in ("DPCOMPARE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does without a home
+    monkeypatch.chdir(tmp_path)
+    assert compilation.cache_folder() == tmp_path / ".dpcompare-cache"
+
+
 def test_each_processor_and_number_of_cores_has_a_folder(chosen, cpu_info, monkeypatch):
     def folder(text):
         cpu_info.write_text(text)
@@ -172,16 +180,31 @@ def test_a_folder_that_the_user_has_chosen_stays(tmp_path, monkeypatch):
 
 def test_old_entries_and_the_oldest_of_too_many_are_removed(chosen, monkeypatch):
     folder = chosen()
-    other = folder.parent / "another-processor"
+    other = folder.parent / "0123456789abcdef-4"
     other.mkdir()
+    not_ours = [
+        folder.parent / "thesis" / "x-cache",
+        folder / "notes.txt",
+        other / "old" / "y-cache",
+    ]
+    for file in not_ours:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(bytes(1000))
+        os.utime(file, (0, 0))
+
+    def left():
+        entries = [*folder.glob("*-cache"), *other.glob("*-cache")]
+        return sorted(file.name.removesuffix("-cache") for file in entries)
+
     now = time.time()
     ages = {"a": 0, "b": 10, "c": 20, "d": 30, "outdated": compilation.OLDEST + 60}
     for name, age in ages.items():
-        file = (other if name == "c" else folder) / name
+        file = (other if name == "c" else folder) / f"{name}-cache"
         file.write_bytes(bytes(100))
         os.utime(file, (now - age, now - age))
     assert chosen() == folder
-    assert sorted(file.name for file in folder.parent.glob("*/*")) == ["a", "b", "c", "d"]
+    assert left() == ["a", "b", "c", "d"]
     monkeypatch.setattr(compilation, "LARGEST", 250)
     assert chosen() == folder
-    assert sorted(file.name for file in folder.parent.glob("*/*")) == ["a", "b"]
+    assert left() == ["a", "b"]
+    assert all(file.exists() for file in not_ours)

@@ -400,3 +400,4 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing(workers, tmp_path, monkey
     assert "epsilon inf" in rows[0]
     assert "epsilon 3.0" in rows[2]
     assert "GiB of memory" in text
+    assert all("lazy tables 0" in row for row in rows)

@@ -180,3 +180,22 @@ def test_rows_that_are_hardly_ever_drawn():
     loss = PrivacyLoss([gaussian], [], "remove")
     once = 1000 * one_step_delta(0.35, 1e-6, "remove", 1.0)
     assert once < loss.composed(loss.order_at_epsilon(1.0)).delta(1.0) < 1.01 * once
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps"),
+    [(1e7, 1e-7, 100), (1e7, 3e-8, 10), (0.05, 1e-4, 1), (0.05, 1e-7, 1)],
+)
+def test_the_ends_of_the_search_have_bounds_at_tiny_sampling_rates(sigma, q, steps, direction):
+    loss = PrivacyLoss([SampledGaussian(sigma, q, steps)], [], direction)
+    exact = steps * max(0.0, one_step_delta(sigma, q, direction, 0.0)) if steps == 1 else 0.0
+    assert exact - 1e-14 <= loss.delta_bound(0.0) <= 1.0
+    assert loss.composed(loss.order_at_epsilon(1e-3)).epsilon(1e-6) >= 0
+
+
+def test_the_delta_of_epsilon_zero_has_an_epsilon_near_zero():
+    """Where a Gaussian's own delta at 0 is asked for, rounding must not make the search endless."""
+    delta = 2 * norm.cdf(0.5) - 1  # of sigma 1, one step, at epsilon 0
+    loss = PrivacyLoss([SampledGaussian(1.0, 1.0, 1)], [], "remove")
+    assert 0 <= loss.composed(loss.order_at_delta(delta)).epsilon(delta) < 0.01

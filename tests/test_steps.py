@@ -9,8 +9,10 @@ import pytest
 from dpcompare_mechanisms.dp_sgd import DPSGD
 from dpcompare_mechanisms.non_private import NonPrivate
 
+from dpcompare import missed_noise, trainer
 from dpcompare.batches import STEPS_PER_DISPATCH
 from dpcompare.data.dataset import Features
+from dpcompare.data.sampling import ABSENT
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.lazy_tables import Noise
 from dpcompare.model import Model
@@ -108,6 +110,15 @@ def test_a_copied_table_would_be_found():
 
 # Lazy training without noise is eager training
 
+
+class ZeroLoss(DPSGD):
+    """What moves the parameters is the noise alone."""
+
+    def loss(self, task, logits, released):
+        return 0.0 * logits
+
+
+NO_NOISE = DPSGD(clip_norm=1.0, noise_multiplier=0.0)
 TABLES = {
     "one table a column": EmbeddingTables((7, 300, 80, 50, 200)),
     "shared tables": EmbeddingTables((7, 300, 80), (0, 1, 1, 2, 2)),
@@ -172,10 +183,6 @@ def test_looking_at_the_model_changes_nothing():
 def test_every_number_ends_with_the_noise_of_every_step(optimizer, lazy_noise):
     """Zero gradients: the final weights are noise alone, whose variance is a sum over steps."""
 
-    class ZeroLoss(DPSGD):
-        def loss(self, task, logits, released):
-            return 0.0 * logits
-
     tables = EmbeddingTables((7, 3000, 80, 50, 200))
     mechanism = ZeroLoss(clip_norm=2.0, noise_multiplier=1.5)
     still = trained(tables, optimizer, ZeroLoss(noise_multiplier=0.0), lazy_noise=lazy_noise)
@@ -187,6 +194,56 @@ def test_every_number_ends_with_the_noise_of_every_step(optimizer, lazy_noise):
     for part in (moved[:width], moved[width:]):
         assert abs(part.std() / expected - 1) < 4 / np.sqrt(2 * part.size)
         assert abs(part.mean()) < 4 * expected / np.sqrt(part.size)
+
+
+def test_more_steps_than_a_window_holds(monkeypatch):
+    """With a window of 10: settled every 10 steps between evaluations, and nothing is lost."""
+    eager = trained(TABLES["shared tables"], "momentum", NO_NOISE, lazy_noise="never")
+    for module in (missed_noise, trainer):
+        monkeypatch.setattr(module, "WINDOW", 10)
+    settings = {"lazy_noise": "always", "evaluations": 2, "chunk_size": 8}
+    lazy = trained(TABLES["shared tables"], "momentum", NO_NOISE, **settings)
+    np.testing.assert_allclose(lazy, eager, atol=5e-6, rtol=1e-5)
+    tables = EmbeddingTables((7, 3000, 80, 50, 200))
+    still = trained(tables, "momentum", ZeroLoss(noise_multiplier=0.0), **settings)
+    moved = trained(tables, "momentum", ZeroLoss(noise_multiplier=1.0), **settings) - still
+    rates = Recipe("momentum", 0.3).learning_rates(130).astype(float)
+    expected = 1.0 / 20 * np.sqrt(np.sum(_reaches(rates, 0.9) ** 2))
+    of_tables = moved[: tables.parameters]
+    assert abs(of_tables.std() / expected - 1) < 4 / np.sqrt(2 * of_tables.size)
+
+
+def test_settling_happens_at_evaluations_and_when_a_window_is_full(monkeypatch):
+    monkeypatch.setattr(trainer, "WINDOW", 10)
+    assert sorted(trainer._settling_steps([25, 34])) == [10, 20, 25, 34]
+    assert sorted(trainer._settling_steps([10, 20])) == [10, 20]
+
+
+def test_rows_of_two_chunks_share_no_noise():
+    """Every number of an all-zero table gets noise of its own when its row is settled."""
+    model = Model(3, EmbeddingTables((4 * BATCH,)), ())
+    updates = TableUpdates(model.tables, "sgd", 0)
+    program = Program(PCTR, model, updates)
+    mechanism = ZeroLoss(noise_multiplier=1.0)
+    numbers = Numbers(
+        jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)
+    )
+    zeros = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
+    data = (
+        Features(jnp.zeros((4 * BATCH, 3)), jnp.arange(4 * BATCH, dtype=jnp.int32)[:, None]),
+        jnp.zeros(4 * BATCH),
+    )
+    rows = jnp.arange(2 * BATCH, dtype=jnp.int32).reshape(1, 2, BATCH)
+    two_steps = Batches(
+        jnp.concatenate([jnp.full_like(rows, ABSENT), rows]),
+        jnp.array([0, 2]), jnp.array([1.0, 0.0]), jnp.int32(2), jnp.int32(0), jnp.int32(0),
+    )  # fmt: skip
+    state, _ = run_steps(program, numbers, initial_state(program, zeros, 0.0), data, two_steps)
+    settled, untouched = np.split(np.asarray(state.tables.weights[1]), 2)
+    assert np.all(untouched == 0)
+    # Of 4,000 normals in float32 hardly any two are equal by chance.
+    assert len(np.unique(settled)) > 0.999 * settled.size
+    assert abs(settled.std() - 1) < 4 / np.sqrt(2 * settled.size)
 
 
 def _reaches(rates, momentum):

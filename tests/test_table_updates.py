@@ -9,7 +9,6 @@ import pytest
 
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.lazy_tables import Noise, _first_lookups, settle_velocity, settle_weights
-from dpcompare.missed_noise import WINDOW
 from dpcompare.optimizers import OPTIMIZERS
 from dpcompare.table_updates import LAZY_ABOVE, TableState, TableUpdates
 
@@ -131,12 +130,3 @@ def test_numbers_of_one_row_and_of_neighbors_are_independent():
     assert np.max(np.abs(correlations)) < 4.5 / np.sqrt(ROWS)
     lagged = np.corrcoef(end[:-1, 0], end[1:, 0])[0, 1]
     assert abs(lagged) < 4 / np.sqrt(ROWS)
-
-
-def test_a_window_is_long_enough_for_its_steps():
-    """The last step of a window is one that rows may have been settled at."""
-    tables = EmbeddingTables((5,))
-    updates = TableUpdates(tables, "sgd", 0)
-    state = updates.start(jnp.zeros(tables.parameters), 0.0)
-    assert state.lazy is not None
-    assert state.lazy.missed.decay.shape == (WINDOW + 1,)

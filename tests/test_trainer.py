@@ -237,6 +237,34 @@ def test_weights_beyond_the_sensitivity_are_cut_to_it():
     assert 1e-5 < moved <= 1e-3 * (1 + 1e-5)  # the mean of 200 rows of at most 1e-3
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        lambda norms: jnp.full_like(norms, -5.0),
+        lambda norms: 1 / norms,
+        lambda norms: jnp.full_like(norms, jnp.nan),
+    ],
+    ids=["negative", "normalizing", "nan"],
+)
+@pytest.mark.parametrize("slope", [1.0, 1e-25])
+def test_no_weight_adds_more_than_the_sensitivity(weights, slope):
+    """Also where the squares of a tiny gradient vanish in float32, so that its norm reads 0."""
+
+    class Own(Mechanism):
+        def gradient(self):
+            return GradientRelease(1.0, 0.0)
+
+        def weights(self, norms):
+            return weights(norms)
+
+        def loss(self, task, logits, released):
+            return jnp.float32(slope) * logits
+
+    model, after = run(Own(), Schedule(1, 1, 1, "shuffle"), n=1)
+    moved = np.linalg.norm(flat(after) - flat(start_of(model)))
+    assert moved <= 1 + 1e-5
+
+
 def test_predictions_do_not_depend_on_how_rows_are_chunked(monkeypatch):
     model, parameters = random_model()
     features, _ = random_batch(model, 50)

@@ -180,6 +180,15 @@ def test_a_large_delta_is_refused_by_the_trial_itself(folder, seen):
     assert seen == []
 
 
+def test_the_record_holds_every_evaluation_that_the_configuration_names(folder):
+    configuration = tiny.trials(folder, DP_SGD, training={"evaluations": 3, "epochs": 1})[0]
+    record = run_trial(configuration)
+    seen = record["diagnostics"]["evaluations"]
+    assert [each["step"] for each in seen] == [5, 11, 16]
+    assert {k: v for k, v in seen[-1].items() if k != "step"} == record["validation"]
+    assert len({each["log_loss"] for each in seen}) == 3
+
+
 # --- what must never be shared -------------------------------------------------------------------
 
 
