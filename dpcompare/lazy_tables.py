@@ -11,6 +11,7 @@ be settled before anything but the next step reads it, and always in place: of t
 of one table the difference of the noise, hence a weaker guarantee, could be computed.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from jax import lax
 
 from dpcompare.embeddings import Group, gather, scatter_add
 from dpcompare.missed_noise import Catchup, MissedNoise
-from dpcompare.noise import BLOCK
+from dpcompare.noise import BLOCK, normal
 
 
 class LazyState(NamedTuple):
@@ -183,7 +184,7 @@ def _draw(noise: Noise, velocity: jax.Array | None, shape: tuple[int, ...]) -> j
     if noise.size is None:
         return None
     count = 1 if velocity is None else 2
-    normals = jax.random.normal(noise.key, (count, *shape), jnp.float32)
+    normals = normal(noise.key, count * math.prod(shape)).reshape(count, *shape)
     return lax.optimization_barrier(noise.size * normals)
 
 

@@ -5,7 +5,29 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpcompare.noise import add_gaussian
+from dpcompare.noise import BLOCK, add_gaussian, add_gaussian_in_place, normal
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097, 1 << 16])
+def test_normals_are_those_of_jax(size):
+    for seed in range(3):
+        key = jax.random.fold_in(jax.random.key(seed), size)
+        ours = jax.jit(normal, static_argnames="size")(key, size)
+        np.testing.assert_array_equal(ours, jax.random.normal(key, (size,), jnp.float32))
+
+
+@pytest.mark.parametrize("size", [1000, BLOCK, 2 * BLOCK + 77])
+def test_noise_in_place_has_the_declared_size_and_repeats_nothing(size):
+    start = jnp.full(size, 3.0)
+    add = jax.jit(add_gaussian_in_place)
+    noised = np.asarray(add(jax.random.key(1), start, jnp.float32(0.5), 0.9), np.float64)
+    assert abs((noised - 2.7).std() / 0.5 - 1) < 4 / np.sqrt(2 * size)
+    assert abs((noised - 2.7).mean()) < 4 * 0.5 / np.sqrt(size)
+    half = BLOCK // 2
+    parts = [noised[i : i + half] for i in range(0, size - half + 1, half)]
+    for place, part in enumerate(parts):
+        for other in parts[:place]:
+            assert abs(np.corrcoef(part, other)[0, 1]) < 4.5 / np.sqrt(half)
 
 
 @pytest.mark.parametrize("std", [0.01, 1.0, 100.0])
