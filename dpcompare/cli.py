@@ -109,7 +109,9 @@ def cli() -> None:
 @click.option("--seeds", type=int, help="Runs per mechanism and epsilon.")
 @click.option("--epsilons", type=Names(), metavar="LIST", help="E.g. 0.5,1,3.")
 @click.option("--mechanisms", type=Names(), metavar="LIST", help="Curves of the study to run.")
-@click.option("--workers", type=int, help="Worker processes [default: one per core].")
+@click.option(
+    "--workers", type=int, help="Worker processes [default: one per core, as far as memory allows]."
+)
 @click.option("--dry-run", is_flag=True, help="List the trials, with time and memory; run nothing.")
 def run_study(
     study: str,
