@@ -341,16 +341,20 @@ def _any_epsilon(
 
 def _text(release: Release) -> str:
     groups = f", groups of {release.group_size}" if release.group_size > 1 else ""
-    parts = [f"{a.times} x {_event_text(a.event)}" for a in _atoms(release.event)]
+    parts = [f"{a.times} x {_event_text(a.event, release.name)}" for a in _atoms(release.event)]
     return f"{' and '.join(parts)} (unit: {release.unit}{groups})"
 
 
-def _event_text(event: dp.DpEvent) -> str:
+def _event_text(event: dp.DpEvent, name: str = "") -> str:
     if isinstance(event, dp.PoissonSampledDpEvent):
-        return f"Poisson sample q={event.sampling_probability:.6g} of {_event_text(event.event)}"
+        return (
+            f"Poisson sample q={event.sampling_probability:.6g} of {_event_text(event.event, name)}"
+        )
     if isinstance(event, dp.GaussianDpEvent):
         return f"Gaussian sigma={event.noise_multiplier:.8g}"
     if isinstance(event, dp.RandomizedResponseDpEvent):
         response = Response(float(event.noise_parameter), event.num_buckets, 1)
-        return f"randomized response eps={response.epsilon:.8g} k={response.outputs}"
-    return type(event).__name__
+        # A pure release is accounted as binary randomized response, whatever was released.
+        loss = f"eps={response.epsilon:.8g}"
+        return f"{name} {loss}" if name else f"randomized response {loss} k={response.outputs}"
+    return name or type(event).__name__

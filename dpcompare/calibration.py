@@ -21,6 +21,7 @@ from dpcompare.accounting import (
 )
 from dpcompare.compilation import cache_folder
 from dpcompare.errors import UsageError
+from dpcompare.label_kernel import binary_randomized_response
 from dpcompare.privacy import ROW_RELATIONS, Budget, RowRelation, Schedule
 from dpcompare.saddle_point import estimated_noise
 from dpcompare.sampled_gaussian import SampledGaussian
@@ -173,6 +174,37 @@ def _start(
     at, beside = log_sigma(budget.epsilon), log_sigma(0.99 * budget.epsilon)
     slope = math.log(1 / 0.99) / min(-1e-6, at - beside)
     return at, max(-20.0, min(-0.1, slope))
+
+
+def response_report(
+    epsilon: float, base_rate: float | None = None, examples: int | None = None
+) -> dict[str, Any]:
+    """What `dpcompare calibrate --mechanism randomized-response` prints, for binary labels.
+
+    Args:
+        epsilon: of each label, > 0.
+        base_rate: the public rate of ones, in (0, 1): then the effective sample size is told.
+        examples: labels; None tells it as a fraction only.
+    """
+    kernel = binary_randomized_response(epsilon)
+    report: dict[str, Any] = {
+        "mechanism": "randomized-response",
+        "epsilon": epsilon,
+        "delta": 0.0,
+        "neighboring": "replace-one-label",
+        "flip_probability": float(kernel.probabilities[0, 1]),
+    }
+    if base_rate is None:
+        return report
+    fraction = kernel.effective_sample_size_fraction([base_rate])
+    report |= {
+        "base_rate": base_rate,
+        "observed_rate": float(np.array([1 - base_rate, base_rate]) @ kernel.probabilities[:, 1]),
+        "effective_sample_size_fraction": fraction,
+    }
+    if examples is not None:
+        report |= {"examples": examples, "effective_examples": fraction * examples}
+    return report
 
 
 def _remembered(key: dict[str, Any], compute: Callable[[], float]) -> float:

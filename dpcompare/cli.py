@@ -193,8 +193,15 @@ def prepare(schema: str, sources: tuple[Path, ...], destination: Path, repair: b
 @cli.command()
 @click.option("--epsilon", type=Number(), required=True)
 @click.option("--delta", type=Number(below=1), help="[default: examples^-1.1]")
-@click.option("--examples", type=click.IntRange(1), required=True, help="Training rows, n.")
-@click.option("--batch-size", type=click.IntRange(1), required=True, help="Expected rows a step.")
+@click.option(
+    "--mechanism",
+    type=click.Choice(["dp-sgd", "randomized-response"]),
+    default="dp-sgd",
+    show_default=True,
+)
+@click.option("--base-rate", type=Number(below=1), help="Public rate of ones, for labels.")
+@click.option("--examples", type=click.IntRange(1), help="Training rows, n.")
+@click.option("--batch-size", type=click.IntRange(1), help="Expected rows a step.")
 @click.option("--epochs", type=Number(), help="Expected passes over the data.")
 @click.option("--steps", type=click.IntRange(1), help="Updates, in place of epochs.")
 @click.option("--group-size", type=click.IntRange(1), default=1, show_default=True)
@@ -207,8 +214,10 @@ def prepare(schema: str, sources: tuple[Path, ...], destination: Path, repair: b
 def calibrate(
     epsilon: float,
     delta: float | None,
-    examples: int,
-    batch_size: int,
+    mechanism: str,
+    base_rate: float | None,
+    examples: int | None,
+    batch_size: int | None,
     epochs: float | None,
     steps: int | None,
     group_size: int,
@@ -217,15 +226,35 @@ def calibrate(
     allow_large_delta: bool,
     as_json: bool,
 ) -> None:
-    """The noise multiplier of DP-SGD for a budget, never below what is needed.
+    """The noise that fits a budget: of DP-SGD, or of randomized binary labels.
+
+    For DP-SGD the noise multiplier, never below what is needed. For randomized-response the chance
+    of a flip and, with the public --base-rate, how many clean labels the random ones are worth.
 
     \b
     Example:
       dpcompare calibrate --epsilon 1 --examples 100000 --batch-size 4096 --epochs 30
+      dpcompare calibrate --mechanism randomized-response --epsilon 1 --base-rate 0.03
     """
     from dpcompare import calibration
     from dpcompare.privacy import Budget, Schedule, check_delta, default_delta
 
+    if mechanism == "randomized-response":
+        of_steps = (batch_size, epochs, steps, delta)
+        of_gradients = (group_size, neighboring, accountant, allow_large_delta)
+        if of_steps != (None,) * 4 or of_gradients != (1, "zero-out", "pld", False):
+            raise UsageError(
+                "randomized-response has no steps, groups, row relation or delta; give --epsilon, "
+                "--base-rate and --examples only"
+            )
+        if base_rate is None and examples is not None:
+            raise UsageError("--examples of randomized-response go with --base-rate")
+        _print_report(calibration.response_report(epsilon, base_rate, examples), as_json)
+        return
+    if base_rate is not None:
+        raise UsageError("--base-rate is for --mechanism randomized-response")
+    if examples is None or batch_size is None:
+        raise UsageError("give --examples and --batch-size")
     if (epochs is None) == (steps is None):
         raise UsageError("give either --epochs or --steps")
     delta = default_delta(examples) if delta is None else delta
@@ -236,7 +265,10 @@ def calibrate(
         else Schedule.from_epochs(examples, batch_size, epochs or 0, "poisson")
     )
     budget = Budget(epsilon, delta, neighboring, accountant)
-    report = calibration.calibration_report(budget, schedule, group_size)
+    _print_report(calibration.calibration_report(budget, schedule, group_size), as_json)
+
+
+def _print_report(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, allow_nan=False))
         return
@@ -268,15 +300,38 @@ def list_names(kind: str) -> None:
 
 @cli.command()
 @click.argument("name")
-def show(name: str) -> None:
+@click.option("--epsilon", type=Number(), help="Print the label kernel at this epsilon instead.")
+@click.option("--task", default="pctr", show_default=True, help="Whose labels: pctr, pcvr, pconvs.")
+@click.option("--cap", type=click.IntRange(1), help="Largest count of pconvs that is kept.")
+@click.option(
+    "--base-rate", type=Number(), help="Mean label of the prior to show, if it needs one."
+)
+@click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter.")
+def show(
+    name: str,
+    epsilon: float | None,
+    task: str,
+    cap: int | None,
+    base_rate: float | None,
+    parameters: tuple[str, ...],
+) -> None:
     """A mechanism's description and parameters, or the text of a study or schema.
+
+    With --epsilon, what a label mechanism does to each label: the chance of every output, its bias
+    and variance, and the worst likelihood ratio.
 
     \b
     Example:
       dpcompare show dp-sgd
+      dpcompare show randomized-response --epsilon 1
+      dpcompare show unbiased-randomizer --epsilon 1 --task pconvs --cap 2 -p prior=[0.9,0.07,0.03]
     """
+    if epsilon is None and (task != "pctr" or cap or base_rate or parameters):
+        raise UsageError("--task, --cap, --base-rate and -p go with --epsilon")
     for text in (catalog.studies(), catalog.schemas()):
         if name in text:
+            if epsilon is not None:
+                raise UsageError(f"--epsilon is for mechanisms, and {name!r} is none")
             click.echo(text[name].read_text(), nl=False)
             return
     known = [*catalog.mechanisms(), *catalog.studies(), *catalog.schemas()]
@@ -285,6 +340,15 @@ def show(name: str) -> None:
             f"{name!r} is no mechanism, study or schema{catalog.near_miss(name, known)}; "
             f"there are: {', '.join(known)}"
         )
-    from dpcompare import mechanism
+    from dpcompare import mechanism, tasks
 
-    click.echo(mechanism.describe(mechanism.find(name)), nl=False)
+    plugin = mechanism.find(name)
+    if epsilon is None:
+        click.echo(mechanism.describe(plugin), nl=False)
+        return
+    from dpcompare.label_table import label_table, parse_parameters
+
+    chosen = tasks.find(task, cap)
+    click.echo(
+        label_table(plugin, epsilon, chosen, parse_parameters(parameters), base_rate), nl=False
+    )

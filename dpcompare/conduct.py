@@ -1,6 +1,6 @@
 """Running a study from end to end: what is missing, the records, the figure and the table."""
 
-import math
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -85,15 +85,22 @@ def show(path: Path, say: Say) -> None:
     summary = write_summary(folder, ids)
     say(report.table(summary))
     say(report.crossing_sentences(records))
-    private = summary[summary["epsilon"] < math.inf]
-    metrics = [summary["metric"].iloc[0], "normalized_entropy"]  # the panels of the figure
-    if private[metrics].notna().any(axis=None):
-        drawn = figures.draw(folder, ids)
-    else:
-        drawn = []
-        say("No figure: no trial with a finite epsilon has a score.")
+    drawn: list[Path] = []
+    try:
+        drawn = figures.draw(folder, ids, _figure_of(folder))
+    except figures.NothingToDraw as nothing:
+        say(f"No figure: {nothing}.")
     for file in [*drawn, folder.summary]:
         say(f"wrote {file}")
+
+
+def _figure_of(folder: ResultsFolder) -> str | None:
+    """What kind of figure the study of a results folder asks for; None if it cannot be read."""
+    try:
+        kind = tomllib.loads(folder.study.read_text(encoding="utf-8"))["figure"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(kind)
 
 
 def dry_run(study: Study, workers: int | None) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from scipy import stats
 
 from dpcompare.errors import UsageError
-from dpcompare.summary import METRICS, Records, shown_trials
+from dpcompare.metric_sets import METRICS, metric_set
+from dpcompare.summary import Records, shown_trials
 
 CONFIDENCE = 0.95
 
@@ -54,7 +55,7 @@ class Crossover:
     statement: str
 
 
-def crossovers(records: Records, metric: str = "auc") -> list[Crossover]:
+def crossovers(records: Records, metric: str | None = None) -> list[Crossover]:
     """Compare every pair of curves that have finite epsilons.
 
     Trials of one seed share split, initial weights and, where they can, batch order, so the
@@ -64,13 +65,18 @@ def crossovers(records: Records, metric: str = "auc") -> list[Crossover]:
 
     Args:
         records: of one study.
-        metric: "auc", "log_loss" or "normalized_entropy".
+        metric: of the study's task, with a better direction; None takes the study's own, or the
+            main one of the task where that has no better direction.
 
     Raises:
-        UsageError: the metric is unknown or has no better direction.
-        DpcompareError: there are no records.
+        UsageError: the metric is not one of the task or has no better direction.
     """
-    directed = [name for name, known in METRICS.items() if known.better != "one"]
+    if not records:
+        return []
+    metrics, own = metric_set(records[-1]["task"]), records[-1]["metric"]
+    directed = [name for name in metrics.names if METRICS[name].better != "one"]
+    if metric is None:
+        metric = own if own in directed else metrics.main
     if metric not in directed:
         raise UsageError(f"curves can be compared by {', '.join(directed)}, not by {metric!r}")
     values: dict[str, dict[float, dict[int, float]]] = {}
@@ -103,7 +109,7 @@ def _comparison(
 ) -> Comparison:
     n, mean = differences.size, float(differences.mean())
     margin = math.nan
-    if n > 1:
+    if n > 1 and math.isfinite(mean):
         error = float(differences.std(ddof=1)) / math.sqrt(n)
         margin = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
     ahead = None

@@ -7,12 +7,11 @@ from threadpoolctl import threadpool_limits
 
 from dpcompare.batches import chunks_of
 from dpcompare.embeddings import EmbeddingTables
-from dpcompare.expansion import train_rows
 from dpcompare.model import Model
 from dpcompare.optimizers import LINEAR
 from dpcompare.privacy import Schedule
 from dpcompare.table_updates import TableUpdates
-from dpcompare.trial import Configuration, is_private, schedule_of
+from dpcompare.trial import Configuration, is_private, schedule_of, training_rows
 
 # Measured on one Zen 4 core at 100 GFLOP/s (float32 matrix product), in seconds:
 REFERENCE_SPEED = 100e9
@@ -31,7 +30,7 @@ def cost(configuration: Configuration) -> float:
 def seconds(configuration: Configuration, speed: float) -> float:
     """Expected seconds on one core of a machine that does `speed` floating-point operations/s."""
     model = model_of(configuration)
-    schedule = schedule_of(configuration, train_rows(configuration["data"]))
+    schedule = schedule_of(configuration, training_rows(configuration))
     noisy = _is_noisy(configuration, schedule)
     updated = _numbers_updated_each_step(configuration, model, schedule, noisy)
     per_number = PER_PARAMETER_AND_STEP + (PER_NOISED_PARAMETER_AND_STEP if noisy else 0)
@@ -43,7 +42,7 @@ def seconds(configuration: Configuration, speed: float) -> float:
 def memory(configuration: Configuration) -> float:
     """Expected bytes of one worker: parameters and copies, rows, and a chunk's activations."""
     model = model_of(configuration)
-    schedule = schedule_of(configuration, train_rows(configuration["data"]))
+    schedule = schedule_of(configuration, training_rows(configuration))
     training = configuration["training"]
     # Initial and present weights, and the velocity; else dense gradients and an optax state too.
     copies = 3 if training["optimizer"] in LINEAR else 6
@@ -63,7 +62,7 @@ def _is_noisy(configuration: Configuration, schedule: Schedule) -> bool:
 def lazy_tables(configuration: Configuration) -> int:
     """How many of the trial's embedding tables get their noise only when they are read."""
     model = model_of(configuration)
-    schedule = schedule_of(configuration, train_rows(configuration["data"]))
+    schedule = schedule_of(configuration, training_rows(configuration))
     return _updates(configuration, model, schedule, _is_noisy(configuration, schedule)).lazy
 
 
@@ -72,7 +71,12 @@ def _updates(
 ) -> TableUpdates:
     training = configuration["training"]
     return TableUpdates.choose(
-        model.tables, training["optimizer"], noisy, schedule.batch_size, training["lazy_noise"]
+        model.tables,
+        training["optimizer"],
+        noisy,
+        schedule.batch_size,
+        training["lazy_noise"],
+        training["weight_decay"],
     )
 
 

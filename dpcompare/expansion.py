@@ -1,7 +1,7 @@
 """From a study to its trials: every mechanism at every epsilon, seed and candidate."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,21 @@ from typing import Any
 from dpcompare import __version__, data
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
-from dpcompare.mechanism import Plugin, is_private
+from dpcompare.label_mechanism import LabelMechanism
+from dpcompare.mechanism import Plugin, is_private, parameter_defaults
 from dpcompare.model import Model
 from dpcompare.privacy import Schedule, check_delta, default_delta
 from dpcompare.settings import at_epsilon, located
 from dpcompare.study import Entry, Study
-from dpcompare.trial import Configuration, identity, recipe_of
+from dpcompare.tasks import CountTask, Task
+from dpcompare.trial import (
+    Configuration,
+    budget_of,
+    identity,
+    recipe_of,
+    task_of,
+    training_rows,
+)
 
 GIVEN = "--data"
 """The source of a study whose data set the command line must name."""
@@ -30,9 +39,6 @@ def expand(study: Study) -> list[Configuration]:
     """
     with located(study.source):
         settings = _data_settings(study)
-        examples = train_rows(settings)
-        delta = default_delta(examples) if study.delta is None else study.delta
-        check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
         _check_model(study.model, settings["columns"])
         unique: dict[str, Configuration] = {}
         for seed in range(study.seeds):
@@ -41,9 +47,9 @@ def expand(study: Study) -> list[Configuration]:
                     for epsilon in _epsilons_of(entry, study):
                         for candidate in _candidates(entry, epsilon):
                             configuration = _configuration(
-                                study, entry, settings, delta, seed, epsilon, candidate
+                                study, entry, settings, seed, epsilon, candidate
                             )
-                            _check(configuration, entry.plugin, examples)
+                            _check(configuration, entry.plugin)
                             _add(unique, configuration)
     return list(unique.values())
 
@@ -64,18 +70,13 @@ def _epsilons_of(entry: Entry, study: Study) -> tuple[float, ...]:
     return study.epsilons if is_private(entry.plugin.factory) else (math.inf,)
 
 
-def train_rows(settings: dict[str, Any]) -> int:
-    """Rows of the training part, from the `data` section of a configuration."""
-    part = data.split_rows(settings["rows"], settings["split"])[0]
-    return part.stop - part.start
-
-
 def _data_settings(study: Study) -> dict[str, Any]:
     """The `data` section of the study's configurations."""
     settings = study.data
     split = [float(share) for share in settings["split"]]
     if settings["source"] == "synthetic":
-        arguments = {key: settings[key] for key in ("rows", "seed", "base_rate")}
+        names = ("rows", "seed", "base_rate", "conversion_rate")
+        arguments = {name: settings[name] for name in names}
         checksum = data.synthetic_checksum(**arguments)
         schema = data.load_schema(data.SYNTHETIC_SCHEMA)
         return {
@@ -83,6 +84,8 @@ def _data_settings(study: Study) -> dict[str, Any]:
             **arguments,
             "columns": [len(schema.numeric), len(schema.categorical)],
             "split": split,
+            "parts": _lengths(data.split_rows(settings["rows"], split)),
+            "exposure": False,
             "checksum": checksum,
         }
     if settings["source"] == GIVEN:
@@ -91,15 +94,22 @@ def _data_settings(study: Study) -> dict[str, Any]:
             "dpcompare prepare SCHEMA SOURCE... DIR)"
         )
     path = Path(settings["source"]).resolve()
-    manifest = data.read_manifest(path)
+    dataset = data.load_prepared(path)
+    parts = _lengths(dataset.parts(study.task, split))
     return {
         "source": "prepared",
         "path": str(path),
-        "rows": manifest.rows,
-        "columns": [len(manifest.numeric), len(manifest.categorical)],
+        "rows": sum(parts),
+        "columns": [len(dataset.numeric_names), len(dataset.categorical_names)],
         "split": split,
-        "checksum": manifest.checksum,
+        "parts": parts,
+        "exposure": dataset.for_task(study.task).exposure is not None,
+        "checksum": dataset.checksum,
     }
+
+
+def _lengths(parts: Iterable[slice]) -> list[int]:
+    return [part.stop - part.start for part in parts]
 
 
 def _candidates(entry: Entry, epsilon: float) -> Iterator[dict[str, Any]]:
@@ -107,7 +117,12 @@ def _candidates(entry: Entry, epsilon: float) -> Iterator[dict[str, Any]]:
     values = {f"training.{key}": value for key, value in entry.training.items()}
     values |= entry.parameters
     at = {key: at_epsilon(value, epsilon, key) for key, value in values.items()}
-    lists = {key: value for key, value in at.items() if isinstance(value, list)}
+    defaults = parameter_defaults(entry.plugin.factory)
+    lists = {
+        key: value
+        for key, value in at.items()
+        if isinstance(value, list) and not isinstance(defaults.get(key), list)
+    }
     for chosen in product(*lists.values()):
         yield dict(zip(lists, chosen, strict=True))
 
@@ -116,7 +131,6 @@ def _configuration(
     study: Study,
     entry: Entry,
     data_settings: dict[str, Any],
-    delta: float,
     seed: int,
     epsilon: float,
     candidate: dict[str, Any],
@@ -129,10 +143,16 @@ def _configuration(
 
     training = resolved(entry.training, "training.")
     training["chunk_size"] = training["chunk_size"] or None
+    examples = _examples(training["examples"], data_settings["parts"][0])
+    if examples == data_settings["parts"][0]:
+        training["examples"] = 0  # all of them, however it was written
+    delta = default_delta(examples) if study.delta is None else study.delta
+    check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
     model = dict(study.model)
     del model["min_count" if model["categories"] == "hash" else "buckets"]
     return {
         "task": study.task,
+        "cap": study.cap,
         "data": data_settings,
         "model": model,
         "training": training,
@@ -160,6 +180,16 @@ def _configuration(
     }
 
 
+def _examples(wanted: int, there: int) -> int:
+    """How many rows are trained on; 0 stands for all."""
+    if not 0 <= wanted <= there:
+        raise UsageError(
+            f"training.examples must lie between 1 and the {there:,} training rows, or be 0 for "
+            f"all, got {wanted:,}"
+        )
+    return wanted or there
+
+
 def _check_model(settings: dict[str, Any], columns: list[int]) -> None:
     numeric, categorical = columns
     buckets = settings["buckets"]
@@ -167,11 +197,41 @@ def _check_model(settings: dict[str, Any], columns: list[int]) -> None:
     Model(numeric, EmbeddingTables((buckets,) * categorical), tuple(settings["tower"]))
 
 
-def _check(configuration: Configuration, plugin: Plugin, examples: int) -> None:
+def _check(configuration: Configuration, plugin: Plugin) -> None:
     """Build what can be built without data, so that mistakes show before anything runs."""
     training = configuration["training"]
-    recipe_of(configuration)
-    plugin.build(configuration["mechanism"]["parameters"])
-    Schedule.from_epochs(
-        examples, training["batch_size"], training["epochs"], plugin.factory.sampling
+    recipe = recipe_of(configuration)
+    task = task_of(configuration)
+    _check_start(recipe.base_rate, task, configuration["data"]["exposure"])
+    mechanism = plugin.build(configuration["mechanism"]["parameters"])
+    schedule = Schedule.from_epochs(
+        training_rows(configuration),
+        training["batch_size"],
+        training["epochs"],
+        plugin.factory.sampling,
     )
+    if isinstance(mechanism, LabelMechanism):  # others may take long
+        mechanism.calibrate(budget_of(configuration), schedule, task)
+
+
+def _check_start(base_rate: float, task: Task, exposure: bool) -> None:
+    """Whether the output can start at a base rate, and must.
+
+    Raises:
+        UsageError: it cannot, or there is an exposure and no rate per unit of it.
+    """
+    if not base_rate:
+        if exposure:
+            raise UsageError(
+                "the data set has an exposure, whose log is added to the output: set "
+                "training.base_rate to the public rate per unit of exposure, from which to start"
+            )
+        return
+    task.link(base_rate)
+    if isinstance(task, CountTask) and not exposure:
+        low, high = task.smallest_mean, task.largest_mean
+        if not low <= base_rate <= high:
+            raise UsageError(
+                f"training.base_rate must be a mean that can be predicted, from {low:.2g} to "
+                f"{high:.3g} at cap {task.cap}, got {base_rate:g}"
+            )

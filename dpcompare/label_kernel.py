@@ -217,19 +217,28 @@ def k_ary_randomized_response(epsilon: float, classes: int) -> LabelKernel:
     Raises:
         UsageError: epsilon is not above 0, or finite and above 700; or fewer than 2 classes.
     """
-    if not epsilon > 0:
-        raise UsageError(f"epsilon must be above 0, got {epsilon}; write inf for no privacy")
-    if math.isfinite(epsilon) and epsilon > _LARGEST_EPSILON:
-        raise UsageError(
-            f"epsilon {epsilon:g} of a label cannot be told from no privacy; take at most "
-            f"{_LARGEST_EPSILON:g}, or inf"
-        )
+    check_label_epsilon(epsilon)
     if classes < 2:
         raise UsageError(f"randomized response needs at least 2 classes, got {classes}")
     small = math.exp(-epsilon)
     probabilities = np.full((classes, classes), small / (1 + (classes - 1) * small))
     np.fill_diagonal(probabilities, 1 / (1 + (classes - 1) * small))
     return LabelKernel(probabilities, np.arange(classes, dtype=np.float64))
+
+
+def check_label_epsilon(epsilon: float, largest: float = _LARGEST_EPSILON) -> None:
+    """Refuse an epsilon of a label that is not above 0, or finite and above `largest`.
+
+    Raises:
+        UsageError: it is, with what is allowed.
+    """
+    if not epsilon > 0:
+        raise UsageError(f"epsilon must be above 0, got {epsilon}; write inf for no privacy")
+    if math.isfinite(epsilon) and epsilon > largest:
+        raise UsageError(
+            f"epsilon {epsilon:g} of a label cannot be told from no privacy; take at most "
+            f"{largest:g}, or inf"
+        )
 
 
 def _scaled_up(probability: float) -> int:

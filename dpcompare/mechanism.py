@@ -8,7 +8,7 @@ import hashlib
 import importlib.util
 import inspect
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -24,6 +24,7 @@ from dpcompare.catalog import near_miss
 from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import LabelKernel
+from dpcompare.label_noise import LabelNoise
 from dpcompare.optimizers import LINEAR, OPTIMIZERS
 from dpcompare.privacy import Budget, Release, Sampling, Schedule
 from dpcompare.tasks import Task
@@ -136,6 +137,19 @@ class Mechanism(struct.PyTreeNode):
         """
         return None
 
+    def label_noise(self, task: Task) -> LabelNoise | None:
+        """The noise added to labels, where its outputs are not finite; for display and checks."""
+        return None
+
+    def effective_sample_size_fraction(self, task: Task, rates: np.ndarray) -> float | None:
+        """How many clean labels a released one is worth, as a fraction, if that is known.
+
+        Args:
+            task: whose labels they are.
+            rates: (n,) the rows' true rates, as only a synthetic log knows them.
+        """
+        return None
+
     def events(self, schedule: Schedule) -> Sequence[Release]:
         """Everything that was released over `schedule`; none means that nothing is private."""
         return []
@@ -185,7 +199,11 @@ def parameter_defaults(factory: type[Mechanism]) -> dict[str, Any]:
     Fields without a default value (None) are found by calibration and cannot be set.
     """
     fields = factory.__dataclass_fields__.values()
-    return {f.name: f.default for f in fields if f.default is not None and f.name != "sampling"}
+    defaults = {
+        f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields
+    }
+    del defaults["sampling"]
+    return {name: default for name, default in defaults.items() if default is not None}
 
 
 def is_private(factory: type[Mechanism]) -> bool:

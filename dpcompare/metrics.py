@@ -1,10 +1,11 @@
-"""Utility of predicted probabilities: exact, over whole sets, never averaged over batches."""
+"""Utility of predictions: exact, over whole sets, never averaged over batches."""
 
 from typing import TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import roc_auc_score
+from scipy.special import xlogy
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 # The log loss reads predictions no closer to 0 or 1 than this, about the resolution of float32
 # at 1, so that one saturated row costs a finite 16 nats.
@@ -20,6 +21,8 @@ class BinaryMetrics(TypedDict):
         normalized_entropy: log loss over that of the constant base rate of the same rows; below 1
             is better than the base rate. 1 minus it is what Criteo calls LLH-CompVN.
         calibration: sum of predictions over sum of labels; 1 is calibrated.
+        average_precision: mean precision over the positives, from the highest prediction down;
+            None if there are none. That of a random order is the share of positives.
         rows: how many rows were scored.
         positives: how many of them have label 1.
     """
@@ -28,8 +31,31 @@ class BinaryMetrics(TypedDict):
     log_loss: float
     normalized_entropy: float | None
     calibration: float | None
+    average_precision: float | None
     rows: int
     positives: int
+
+
+class CountMetrics(TypedDict):
+    """What is reported for a count; None where a metric is not defined.
+
+    Attributes:
+        poisson_loss: mean of ``m - y log m`` for predicted means m, in nats (arXiv 2211.11896,
+            eq. 1): the negative log-likelihood without ``log(y!)``; it may be negative.
+        deviance: mean Poisson deviance ``2 (y log(y / m) - y + m)``; 0 for a perfect prediction.
+        d2: 1 minus deviance over that of the constant mean of the same rows; above 0 is better
+            than the constant, 1 is perfect. None if all labels are equal.
+        calibration: sum of predictions over sum of labels; 1 is calibrated.
+        rows: how many rows were scored.
+        total: the sum of their labels.
+    """
+
+    poisson_loss: float
+    deviance: float
+    d2: float | None
+    calibration: float | None
+    rows: int
+    total: float
 
 
 def binary_metrics(labels: ArrayLike, predictions: ArrayLike) -> BinaryMetrics:
@@ -57,9 +83,46 @@ def binary_metrics(labels: ArrayLike, predictions: ArrayLike) -> BinaryMetrics:
         log_loss=loss,
         normalized_entropy=None if one_class else loss / base_loss,
         calibration=float(p.sum()) / positives if positives else None,
+        average_precision=float(average_precision_score(y, p)) if positives else None,
         rows=int(y.size),
         positives=int(positives),
     )
+
+
+def count_metrics(labels: ArrayLike, predictions: ArrayLike) -> CountMetrics:
+    """Score predicted means against true counts.
+
+    Args:
+        labels: (n,) numbers >= 0.
+        predictions: (n,) means, finite and above 0.
+
+    Raises:
+        ValueError: no rows, different lengths, a label below 0, or a prediction that is no mean.
+    """
+    y = np.asarray(labels, dtype=np.float64)
+    m = np.asarray(predictions, dtype=np.float64)
+    if y.ndim != 1 or y.shape != m.shape or y.size == 0:
+        raise ValueError(f"expected two equal, non-empty lengths, got {y.shape} and {m.shape}")
+    if not np.all((y >= 0) & np.isfinite(y)):
+        raise ValueError("counts must be 0 or more")
+    if not np.all((m > 0) & np.isfinite(m)):
+        raise ValueError("predicted means must be finite and above 0")
+    total = float(y.sum())
+    deviance = poisson_deviance(y, m)
+    constant = poisson_deviance(y, np.full_like(y, total / y.size)) if total else 0.0
+    return CountMetrics(
+        poisson_loss=float(np.mean(m - y * np.log(m))),
+        deviance=deviance,
+        d2=1 - deviance / constant if np.any(y != y[0]) else None,
+        calibration=float(m.sum()) / total if total else None,
+        rows=int(y.size),
+        total=total,
+    )
+
+
+def poisson_deviance(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Mean Poisson deviance of (n,) counts and (n,) predicted means, in nats."""
+    return float(2 * np.mean(xlogy(labels, labels / predictions) - labels + predictions))
 
 
 def log_loss(labels: np.ndarray, predictions: np.ndarray) -> float:

@@ -152,11 +152,13 @@ class Release:
         unit: what the event protects: a whole "example", or only its "label".
         group_size: rows clipped together. Above 1, a row that vanishes leaves its group in
             place with another value, so zero-out costs what replace-one costs.
+        name: what was released, where the event does not say it by itself.
     """
 
     event: "DpEvent"
     unit: Unit
     group_size: int = 1
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ from collections.abc import Callable
 import pandas as pd
 
 from dpcompare.crossover import Crossover, crossovers
+from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.privacy import ROW_RELATIONS
-from dpcompare.summary import METRICS, Records, relation_column, summarize, write_summary
+from dpcompare.summary import Records, relation_column, summarize, write_summary
+from dpcompare.table_grid import grid, shown_metrics
 
 __all__ = [
     "Crossover",
@@ -32,6 +34,19 @@ WIDTH = 100
 UNIT_NOTE = (
     "One example is one row: someone who owns several rows is protected less than epsilon says."
 )
+_MEANINGS = {
+    "average_precision": "avg. prec.: mean precision over the positives, from the top down",
+    "log_loss": "log loss: mean negative log-likelihood, in nats",
+    "normalized_entropy": "norm. ent.: normalized entropy, log loss over that of the base rate",
+    "poisson_loss": "Poisson loss: mean of m - y log m over rows, m predicted for y, in nats",
+    "deviance": "deviance: Poisson deviance, twice the Poisson loss above that of a perfect model",
+    "d2": "D²: 1 minus deviance over that of the constant mean; 1 is perfect",
+}
+_CALIBRATION = {
+    "base rate": "calibration: predicted over observed positives, 1 is right",
+    "constant mean": "calibration: predicted over observed total, 1 is right",
+}
+_EFFECTIVE = "eff. rows: effective sample size, how many clean labels the random ones are worth"
 
 
 def table(summary: pd.DataFrame) -> str:
@@ -41,28 +56,40 @@ def table(summary: pd.DataFrame) -> str:
         summary: from :func:`summarize`.
 
     Returns:
-        A header, one line per curve and epsilon (``!`` where it is worse than predicting the base
-        rate, ``*`` where it is the best of several candidates), what each epsilon protects, and
-        which trials failed or are missing.
+        A header, one line per curve and epsilon (``!`` where it is worse than the best constant
+        prediction, ``*`` where it is the best of several candidates), what each epsilon protects,
+        and which trials failed or are missing.
     """
     first = summary.iloc[0]
     head = [f"{first['title']} (study {first['study']}, task {first['task']})"]
     head += [seeds_sentence(summary)]
-    legend = []
-    if summary["worse_than_base_rate"].any():
-        legend += ["! worse than always predicting the base rate (normalized entropy above 1)"]
-    if summary["tuned"].any():
-        legend += ["* best of several candidates, see below"]
-    legend += ["log loss in nats; calibration is predicted over observed positives, 1 is right"]
     blocks = [
         _wrapped(head),
-        _grid(summary),
-        _wrapped(legend),
+        grid(summary, WIDTH),
+        _wrapped(_legend(summary)),
         _wrapped(["Equal epsilon is not equal privacy:", *privacy_sentences(summary)], "  "),
         _wrapped([UNIT_NOTE, tuning_sentence(summary)]),
         _wrapped(failure_sentences(summary) + remark_sentences(summary)),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _legend(summary: pd.DataFrame) -> list[str]:
+    """What the marks and the columns mean, a line each."""
+    metrics = metric_set(summary["task"].iloc[0])
+    legend = []
+    if summary["worse_than_constant"].any():
+        relative = METRICS[metrics.relative]
+        side = "below" if relative.better == "higher" else "above"
+        legend += [
+            f"! worse than always predicting the {metrics.constant} ({relative.title} {side} "
+            f"{relative.uninformed:g})"
+        ]
+    if summary["tuned"].any():
+        legend += ["* best of several candidates, see below"]
+    legend += [_MEANINGS[name] for name in shown_metrics(summary) if name in _MEANINGS]
+    legend += [_CALIBRATION[metrics.constant]]
+    return legend + [_EFFECTIVE] * bool(summary["effective_examples"].notna().any())
 
 
 def seeds_sentence(summary: pd.DataFrame) -> str:
@@ -107,8 +134,9 @@ def tuning_sentence(summary: pd.DataFrame, with_choices: bool = True) -> str:
     counts = summary[summary["n_candidates"] > 0].groupby("label", sort=False)["n_candidates"]
     tried = [f"{label} {_span(list(group))}" for label, group in counts]
     uneven = "" if len(set(summary["n_candidates"]) - {0}) == 1 else " (not equally many)"
+    loss = METRICS[metric_set(summary["task"].iloc[0]).selection].title
     text = (
-        "Tuned by mean validation log loss; epsilon is that of one trial, selection is not counted "
+        f"Tuned by mean validation {loss}; epsilon is that of one trial, selection is not counted "
         f"in it. Candidates: {', '.join(tried)}{uneven}."
     )
     picked = summary[summary["tuned"] & (summary["n_seeds"] > 0)]
@@ -126,16 +154,11 @@ def crossing_sentences(records: Records, metric: str | None = None) -> str:
 
     Args:
         records: of one study.
-        metric: what to compare by; None takes the study's own, or AUC where that has no better
-            direction.
+        metric: as for :func:`crossovers`.
 
     Raises:
-        UsageError: the metric is unknown.
-        DpcompareError: there are no records.
+        UsageError: the metric is not one of the task or has no better direction.
     """
-    own = records[-1]["metric"] if records else "auc"
-    if metric is None:
-        metric = "auc" if own in METRICS and METRICS[own].better == "one" else own
     found = [crossover.statement for crossover in crossovers(records, metric)]
     if not found:
         return ""
@@ -150,20 +173,28 @@ def failure_sentences(summary: pd.DataFrame) -> list[str]:
 def remark_sentences(summary: pd.DataFrame) -> list[str]:
     """What has no record yet, what is undefined or left out, and the notes of the trials."""
     sentences = _by_text(summary, "missing", "Missing")
-    for name, metric in METRICS.items():
-        undefined = int((summary["n_seeds"] - summary[f"{name}_n"]).sum())
-        if undefined:
+    for name in shown_metrics(summary):
+        without = int((summary["n_seeds"] - summary[f"{name}_n"]).sum())
+        if without:
+            trials = "1 trial" if without == 1 else f"{without} trials"
             sentences.append(
-                f"{metric.title} is undefined in {undefined} trials, left out of its mean."
+                f"{METRICS[name].title} has no value in {trials}, left out of its mean."
             )
     if superseded := summary["superseded"].iloc[0]:
         sentences.append(
             f"{superseded} older records of the same curve, epsilon and seed with other settings "
             "are left out."
         )
-    for note, rows in summary[summary["notes"] != ""].groupby("notes", sort=False):
-        sentences.append(f"{', '.join(dict.fromkeys(rows['label']))}: {note}")
-    return sentences
+    return sentences + _note_sentences(summary)
+
+
+def _note_sentences(summary: pd.DataFrame) -> list[str]:
+    """Each note once, with the curves that it is about."""
+    noted: dict[str, dict[str, None]] = {}
+    for label, notes in zip(summary["label"], summary["notes"], strict=True):
+        for note in filter(None, notes.split("; ")):
+            noted.setdefault(note.removesuffix("."), {})[label] = None
+    return [f"{', '.join(labels)}: {note}." for note, labels in noted.items()]
 
 
 def failure_counts(summary: pd.DataFrame) -> list[str]:
@@ -216,57 +247,6 @@ def _excess(stated: pd.DataFrame) -> str:
     pairs = zip(above["epsilon"], above["guarantee_epsilon"], strict=True)
     spent = ", ".join(f"{asked:g}→{given:.4g}" for asked, given in pairs)
     return f" More is spent than asked: {spent}." if spent else ""
-
-
-def _grid(summary: pd.DataFrame) -> str:
-    widest = max(map(len, [*summary["label"], "best possible"]))
-    width = min(widest, 30)
-    layout = f"{{:<{width}}}  {{:>8}}  {{:<15}}  {{:>8}}  {{:>10}}  {{:>11}}  {{:>5}}"
-    head = ("curve", "epsilon", "AUC", "log loss", "norm. ent.", "calibration", "seeds")
-    lines = [layout.format(*head)]
-    lines.append("-" * len(lines[0]))
-    best = [summary[f"best_possible_{name}"].iloc[0] for name in METRICS]
-    if not all(map(math.isnan, best)):
-        numbers = [_digits(value) for value in best]
-        lines.append(layout.format("best possible", "", *numbers, ""))
-    previous = None
-    for _, row in summary.iterrows():
-        if previous not in (None, row["label"]):
-            lines.append("")
-        previous = row["label"]
-        lines.append(layout.format(*_cells(row, width)))
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _cells(row: pd.Series, width: int) -> list[str]:
-    epsilon = f"{row['epsilon']:g}" + ("*" if row["tuned"] else "")
-    if row["n_seeds"] == 0:
-        return [_shortened(row["label"], width), epsilon, _absence(row), "", "", "", "0"]
-    auc = _digits(row["auc"])
-    if not math.isnan(row["auc_se"]):
-        auc += f" ± {row['auc_se']:.4f}"
-    entropy = ("! " if row["worse_than_base_rate"] else "") + _digits(row["normalized_entropy"])
-    numbers = [auc, _digits(row["log_loss"]), entropy, _digits(row["calibration"])]
-    return [_shortened(row["label"], width), epsilon, *numbers, str(row["n_seeds"])]
-
-
-def _absence(row: pd.Series) -> str:
-    if row["n_failed"]:
-        return "failed"
-    return "missing" if row["missing"] else "no valid score"
-
-
-def _digits(value: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.4f}" if abs(value) < 1000 else f"{value:.3g}"
-
-
-def _shortened(label: str, width: int) -> str:
-    """Cut in the middle: variants of one mechanism tend to differ at the end."""
-    if len(label) <= width:
-        return label
-    return label[: width // 2 - 1] + "…" + label[len(label) - (width - width // 2) :]
 
 
 def _span(values: list[float], form: Callable[[float], str] = "{:g}".format) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 
-LISTS: dict[str, type] = {"tower": int, "split": float}
-"""Keys whose single value is a list, and what it holds."""
+LISTS: dict[str, type] = {"tower": int}
+"""What those keys hold whose single value is a list, if not numbers."""
 
 KINDS = {
     int: "a whole number",
@@ -105,7 +105,7 @@ def scalar(value: Any, default: Any, key: str, where: str) -> Any:
     """
     check_kind(value, type(default), f"{where}: {key}")
     if isinstance(value, list):
-        kind = LISTS[key.rpartition(".")[2]]
+        kind = LISTS.get(key.rpartition(".")[2], float)
         for item in value:
             check_kind(item, kind, f"{where}: {key}: each item")
         return [kind(item) for item in value]

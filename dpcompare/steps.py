@@ -41,11 +41,19 @@ def trace_count() -> int:
 
 
 class Program(NamedTuple):
-    """What a compiled step depends on besides shapes."""
+    """What a compiled step depends on besides shapes.
+
+    Attributes:
+        task: whose loss is minimized.
+        model: the network.
+        updates: which tables are lazy.
+        decays: whether there is weight decay.
+    """
 
     task: Task
     model: Model
     updates: TableUpdates
+    decays: bool = False
 
 
 @jax.jit
@@ -82,12 +90,14 @@ class Numbers(NamedTuple):
         momentum: of the optimizer; 0 for plain SGD.
         divisor: of the gradient sums: the public expected number of groups.
         noise_key: of everything random in the updates.
+        weight_decay: of every weight that is no bias.
     """
 
     mechanism: Mechanism
     momentum: jax.Array
     divisor: jax.Array
     noise_key: jax.Array
+    weight_decay: Any = 0.0
 
 
 class Batches(NamedTuple):
@@ -212,11 +222,14 @@ def _step(
     if release is not None:
         total = add_gaussian(tower_key, total, release.standard_deviation)
     mean = jax.tree.map(lambda leaf: leaf / numbers.divisor, total)
+    decay = numbers.weight_decay if program.decays else None
+    if decay is not None:
+        mean = jax.tree.map(lambda g, p: g + decay * p if p.ndim > 1 else g, mean, state.tower)
     optimizer = OPTIMIZERS[program.updates.optimizer](numbers.momentum)
     update, optimizer_state = optimizer.update(mean, state.optimizer, state.tower)
     tower = jax.tree.map(lambda p, u: p - rate * u, state.tower, update)
     table_state = program.updates.after_step(
-        table_state, add_gradients, in_window, rate, _noise(numbers, eager_key)
+        table_state, add_gradients, in_window, rate, _noise(numbers, eager_key), decay
     )
     return State(tower, optimizer_state, table_state)
 
@@ -226,6 +239,11 @@ def _for_chunks(filled: jax.Array, count: int, body: Any, carry: Any) -> Any:
     if count == 1:
         return body(0, carry)
     return lax.fori_loop(0, filled, body, carry)
+
+
+def offset(logits: jax.Array, features: Features) -> jax.Array:
+    """The network's outputs, (batch,), plus the log of the exposure where there is one."""
+    return logits if features.offset is None else logits + features.offset
 
 
 def _take(columns: Any, rows: jax.Array) -> Any:
@@ -252,7 +270,7 @@ def _chunk_sum(
     present = rows != ABSENT
 
     def row_losses(logits: jax.Array) -> jax.Array:
-        return mechanism.loss(program.task, logits, released)
+        return mechanism.loss(program.task, offset(logits, features), released)
 
     release = mechanism.gradient()
     if release is None:

@@ -11,6 +11,7 @@ from dpcompare import catalog, tasks
 from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 from dpcompare.mechanism import Plugin, find, parameter_defaults
+from dpcompare.metric_sets import metric_set
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
 from dpcompare.settings import check_choice, check_keys, check_kind, located, scalar, setting
 
@@ -20,6 +21,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "rows": 125_000,
         "seed": 0,
         "base_rate": 0.25,
+        "conversion_rate": 0.03,
         "split": [0.8, 0.1, 0.1],
     },
     "model": {"buckets": 300, "tower": [598] * 4, "categories": "hash", "min_count": 2},
@@ -33,13 +35,20 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "chunk_size": 0,
         "lazy_noise": "auto",
         "evaluations": 1,
+        "weight_decay": 0.0,
+        "base_rate": 0.0,
+        "examples": 0,
     },
 }
-"""Every key of a study's sections with its default; a chunk size of 0 lets the trainer choose."""
+"""Every key of a study's sections with its default.
+
+A chunk size of 0 lets the trainer choose, examples of 0 are all training rows.
+"""
 
 TOP_LEVEL = {
     "title": str,
     "task": str,
+    "cap": int,
     "kind": str,
     "figure": str,
     "metric": str,
@@ -55,10 +64,9 @@ TOP_LEVEL = {
     "mechanisms": list,
 }
 CHOICES: dict[str, Sequence[str]] = {
-    "task": tuple(tasks.TASKS),
+    "task": tasks.TASKS,
     "kind": ("train",),
-    "figure": ("utility",),
-    "metric": ("auc", "log_loss", "normalized_entropy", "calibration"),
+    "figure": ("utility", "effective-sample-size", "training-rows"),
     "neighboring": ROW_RELATIONS,
     "accountant": ACCOUNTANTS,
 }
@@ -86,6 +94,7 @@ class Study:
     Attributes:
         name: of the file, without its ending.
         source: what messages call the file.
+        cap: of a count, the largest that label mechanisms keep; None for other tasks.
         entries: its mechanisms.
         delta: None for the default, n^-1.1.
     """
@@ -95,9 +104,10 @@ class Study:
     title: str
     task: str
     entries: tuple[Entry, ...]
+    metric: str
+    cap: int | None = None
     epsilons: tuple[float, ...] = tuple(EPSILONS)
     seeds: int = 5
-    metric: str = "auc"
     figure: str = "utility"
     delta: float | None = None
     neighboring: str = "zero-out"
@@ -153,7 +163,11 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
     for key, allowed in CHOICES.items():
         if key in content:
             check_choice(content[key], allowed, f"{where}: {key}")
-    task = tasks.find(content["task"])
+    with located(f"{where}: task"):
+        task = tasks.find(content["task"], content.get("cap"))
+    metrics = metric_set(task.name)
+    metric = content.get("metric", metrics.main)
+    check_choice(metric, metrics.names, f"{where}: metric")
     seeds = content.get("seeds", 5)
     if seeds < 1:
         raise UsageError(f"{where}: seeds must be at least 1, got {seeds}")
@@ -170,10 +184,12 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
         source=where,
         title=content.get("title", task.title),
         task=task.name,
+        cap=content.get("cap"),
         entries=tuple(_entries(content["mechanisms"], sections["training"], where)),
         epsilons=parse_epsilons(content.get("epsilons", EPSILONS), f"{where}: epsilons"),
         seeds=seeds,
-        metric=content.get("metric", "auc"),
+        metric=metric,
+        figure=content.get("figure", "utility"),
         delta=None if delta is None else float(delta),
         neighboring=content.get("neighboring", "zero-out"),
         accountant=content.get("accountant", "pld"),
@@ -313,4 +329,5 @@ def resolved(study: Study) -> dict[str, Any]:
             for e in study.entries
         ],
     }
-    return content if study.delta is None else content | {"delta": study.delta}
+    optional = {"cap": study.cap, "delta": study.delta}
+    return content | {key: value for key, value in optional.items() if value is not None}

@@ -5,40 +5,17 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpcompare.errors import DpcompareError
+from dpcompare.metric_sets import MetricSet, constant_scores, metric_set
 from dpcompare.privacy import ROW_RELATIONS
 from dpcompare.results import ResultsFolder, write_atomically
 
 Records = Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """How a metric is shown.
-
-    Attributes:
-        title: its name on axes and in tables.
-        better: which values are better; "one" where 1 is right and both sides are wrong.
-        uninformed: its value for the best prediction that ignores the features.
-    """
-
-    title: str
-    better: Literal["higher", "lower", "one"]
-    uninformed: float | None = None
-
-
-METRICS = {
-    "auc": Metric("AUC", "higher", 0.5),
-    "log_loss": Metric("log loss", "lower"),
-    "normalized_entropy": Metric("normalized entropy", "lower", 1.0),
-    "calibration": Metric("calibration", "one", 1.0),
-}
-SELECTION_METRIC = "log_loss"
 
 
 @dataclass(frozen=True)
@@ -65,8 +42,8 @@ def summarize(records: Records) -> pd.DataFrame:
 
     Means and standard errors (ddof = 1, nan for one seed) are over the seeds of the test metrics;
     undefined values are left out and ``<metric>_n`` counts the rest. Where parameters were tuned,
-    the candidate with the lowest mean log loss on the **validation** rows is shown, among those
-    with the most seeds scored; test metrics never select. Trials that failed or have no record
+    the candidate with the lowest mean loss on the **validation** rows is shown, among those with
+    the most seeds scored; test metrics never select. Trials that failed or have no record
     yet are named in the columns ``failed`` and ``missing``, so a curve and epsilon of which
     nothing is left still has a row. `docs/results.md` lists the columns.
 
@@ -75,24 +52,28 @@ def summarize(records: Records) -> pd.DataFrame:
 
     Raises:
         DpcompareError: there are no records.
+        UsageError: their task is unknown.
     """
     if not records:
         raise DpcompareError(
             "there are no records to summarize; run a study first: dpcompare run-study <study>"
         )
+    metrics = metric_set(records[-1]["task"])
     cells, superseded = _cells(records)
-    best = _best_possible(records)
+    best, constant = _best_possible(records), _constant(records, metrics)
     mechanisms = {record["label"]: record["mechanism"] for record in records}
     shared = {key: records[-1][key] for key in ("study", "title", "task", "metric")}
     rows = []
     for cell in cells:
         row = shared | {"mechanism": mechanisms[cell.label], "label": cell.label}
         row |= {"epsilon": cell.epsilon} | _selection(cell)
-        for name in METRICS:
+        for name in metrics.names:
             row |= _moments(name, _values(cell.chosen, "test", name))
             row[f"validation_{name}"] = _mean(_values(cell.chosen, "validation", name))
-            row[f"best_possible_{name}"] = best[name]
-        row["worse_than_base_rate"] = row["normalized_entropy"] > 1
+            row[f"best_possible_{name}"] = _mean(_values(best, "scores", name))
+            row[f"constant_{name}"] = _mean(_values(constant, "scores", name))
+        row["worse_than_constant"] = metrics.worse_than_constant(row[metrics.relative])
+        row["effective_examples"] = _mean(_values(cell.chosen, "diagnostics", "effective_examples"))
         rows.append(row | _privacy(cell) | _bookkeeping(cell, superseded))
     return pd.DataFrame(rows)
 
@@ -119,6 +100,7 @@ def write_summary(folder: ResultsFolder, ids: Iterable[str] | None = None) -> pd
 
 def _cells(records: Records) -> tuple[list[_Cell], int]:
     """The trials by curve (in order of appearance) and epsilon (ascending)."""
+    selection = metric_set(records[-1]["task"]).selection if records else ""
     newest = {_coordinates(record): record for record in records}
     grouped: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
     for record in newest.values():
@@ -134,7 +116,7 @@ def _cells(records: Records) -> tuple[list[_Cell], int]:
             for trial in trials:
                 if trial["candidate"] not in candidates:
                     candidates.append(trial["candidate"])
-            chosen = _choose(trials, candidates)
+            chosen = _choose(trials, candidates, selection)
             cells.append(_Cell(label, epsilon, trials, candidates, chosen, seeds))
     return cells, len(records) - len(newest)
 
@@ -145,9 +127,9 @@ def _coordinates(record: Mapping[str, Any]) -> tuple[str, float, int, str]:
 
 
 def _choose(
-    trials: list[Mapping[str, Any]], candidates: list[dict[str, Any]]
+    trials: list[Mapping[str, Any]], candidates: list[dict[str, Any]], selection: str
 ) -> list[Mapping[str, Any]]:
-    """The done trials of the candidate with the best validation score, by seed.
+    """The done trials of the candidate with the lowest validation loss `selection`, by seed.
 
     A candidate that diverged on some seeds must not win by the seeds it survived, so those with
     fewer scores come last. Several candidates of which none has a score: none is chosen.
@@ -156,7 +138,7 @@ def _choose(
     of_candidate = [[trial for trial in done if trial["candidate"] == c] for c in candidates]
 
     def rank(group: list[Mapping[str, Any]]) -> tuple[int, float]:
-        scores = _values(group, "validation", SELECTION_METRIC)
+        scores = _values(group, "validation", selection)
         return -scores.size, _mean(scores) if scores.size else math.inf
 
     best = min(of_candidate, key=rank, default=[])
@@ -166,9 +148,9 @@ def _choose(
 
 
 def _values(trials: Records, part: str, metric: str) -> np.ndarray:
-    """The defined values of a metric, (k,) with k <= number of trials."""
+    """The defined values of a metric, (k,) with k <= number of trials; older records lack some."""
     values = [(trial[part] or {}).get(metric) for trial in trials]
-    return np.array([value for value in values if value is not None], dtype=float)
+    return np.array([v for v in values if v is not None and not math.isnan(v)], dtype=float)
 
 
 def _mean(values: np.ndarray) -> float:
@@ -182,11 +164,25 @@ def _moments(name: str, values: np.ndarray) -> dict[str, float]:
     return {name: mean, f"{name}_se": error, f"{name}_n": n}
 
 
-def _best_possible(records: Records) -> dict[str, float]:
+def _best_possible(records: Records) -> list[dict[str, Any]]:
     """The scores of the true rates, once per seed, since all curves share the seed's test rows."""
     of_seed = {r["seed"]: r["best_possible"] for r in records if r["best_possible"]}
-    scores = [{"best_possible": score} for score in of_seed.values()]
-    return {name: _mean(_values(scores, "best_possible", name)) for name in METRICS}
+    return [{"scores": scores} for scores in of_seed.values()]
+
+
+def _constant(records: Records, metrics: MetricSet) -> list[dict[str, Any]]:
+    """The scores of the best constant prediction, once per seed.
+
+    Told from the trial with the lowest loss: from that of a diverged one it would not be exact.
+    """
+    best: dict[int, Mapping[str, Any]] = {}
+    for record in records:
+        test, seed = record["test"] or {}, record["seed"]
+        if None in (test.get(metrics.selection), test.get(metrics.relative)):
+            continue
+        if seed not in best or test[metrics.selection] < best[seed][metrics.selection]:
+            best[seed] = test
+    return [{"scores": constant_scores(scores, metrics)} for scores in best.values()]
 
 
 def _selection(cell: _Cell) -> dict[str, Any]:
@@ -228,7 +224,7 @@ def _bookkeeping(cell: _Cell, superseded: int) -> dict[str, Any]:
         "failed": _reasons(failed),
         "missing": ", ".join(_trial(*trial) for trial in expected if trial not in run),
         "superseded": superseded,
-        "notes": " ".join(dict.fromkeys(note for t in cell.chosen for note in t["notes"])),
+        "notes": "; ".join(dict.fromkeys(note for t in cell.chosen for note in t["notes"])),
     }
 
 

@@ -60,12 +60,14 @@ class TableUpdates:
         noisy: bool,
         batch_size: int,
         lazy_noise: LazyNoise = "auto",
+        weight_decay: float = 0.0,
     ) -> "TableUpdates":
         """Lazy are tables of more than LAZY_ABOVE expected batches of rows, where that is exact.
 
-        Without noise plain SGD has nothing to catch up with, so it needs no lazy tables.
+        Without noise plain SGD has nothing to catch up with, so it needs no lazy tables. Weight
+        decay changes every number at every step, which the lazy recurrence does not know.
         """
-        exact = optimizer in LINEAR and (noisy or optimizer != "sgd")
+        exact = optimizer in LINEAR and (noisy or optimizer != "sgd") and weight_decay == 0
         if not exact or lazy_noise == "never":
             return cls(tables, optimizer, len(tables.sizes))
         limit = LAZY_ABOVE * batch_size if lazy_noise == "auto" else 0
@@ -78,7 +80,10 @@ class TableUpdates:
 
     def start(self, store: jax.Array, momentum: jax.Array | float) -> TableState:
         """The state of the first step, from the whole store."""
-        weights = self.tables.cut(store, self.eager)
+        # Empty buffers may be one and the same, which must not be donated twice.
+        weights = tuple(
+            part if part.size else jnp.array(part) for part in self.tables.cut(store, self.eager)
+        )
         optimizer: Any = None
         if self.optimizer == "momentum":
             optimizer = jnp.zeros_like(weights[0])
@@ -112,6 +117,7 @@ class TableUpdates:
         step: jax.Array,
         rate: jax.Array,
         noise: Noise,
+        decay: jax.Array | None = None,
     ) -> TableState:
         """Make a step's update.
 
@@ -121,15 +127,19 @@ class TableUpdates:
             step: the step's number in its window.
             rate: the learning rate.
             noise: of the eager tables.
+            decay: the weight decay, only where no table is lazy.
         """
         eager, lazy = state.weights
         optimizer, memory = state.optimizer, state.lazy
+        shrunk = eager if decay is None else eager * (1.0 - rate * decay)
         # Where each buffer's gradients go: into the velocity, a dense gradient, or the weights.
-        targets = [eager, lazy]
+        targets = [shrunk, lazy]
         if self.optimizer == "momentum":
             targets[0] = self._noised(optimizer, noise, decay=noise.momentum)
         elif self.optimizer != "sgd":
             targets[0] = jnp.zeros_like(eager)
+        if decay is not None and self.optimizer != "sgd":
+            targets[0] += decay * eager
         if memory is not None and memory.velocity is not None:
             targets[1] = memory.velocity
         factor = -rate if self.optimizer == "sgd" else jnp.float32(1)

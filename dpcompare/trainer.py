@@ -30,6 +30,7 @@ from dpcompare.steps import (
     Numbers,
     Program,
     initial_state,
+    offset,
     run_steps,
     sane,
     settle,
@@ -86,19 +87,23 @@ def train(
     gradient = mechanism.gradient()
     group_size = gradient.group_size if gradient else 1
     updates = table_updates(mechanism, model, schedule, recipe)
-    program = Program(task, model, updates)
+    program = Program(task, model, updates, recipe.weight_decay > 0)
     momentum = recipe.momentum if recipe.optimizer == "momentum" else 0.0
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism),
         jnp.float32(momentum),
         jnp.float32(schedule.expected_groups(group_size)),
         jax_key("noise", *streams.noise),
+        jnp.float32(recipe.weight_decay),
     )
     settle_key = jax_key("settle", *streams.noise)
     draw = batch_draw(schedule, group_size, *streams.shared)
     rates = recipe.learning_rates(schedule.steps)
     data = jax.tree.map(jnp.asarray, (features, released))
-    state = initial_state(program, model.init(jax_key("init", *streams.shared)), momentum)
+    parameters = model.init(jax_key("init", *streams.shared))
+    if recipe.base_rate:
+        parameters["tower"]["output"]["bias"] += task.link(recipe.base_rate)
+    state = initial_state(program, parameters, momentum)
     to_evaluate = recipe.evaluation_steps(schedule.steps)
     to_settle = _settling_steps(to_evaluate)
     window_start = last_evaluation = 0
@@ -135,7 +140,12 @@ def table_updates(
     """Which tables a training run updates eagerly and which lazily."""
     noisy = mechanism.gradient() is not None
     return TableUpdates.choose(
-        model.tables, recipe.optimizer, noisy, schedule.batch_size, recipe.lazy_noise
+        model.tables,
+        recipe.optimizer,
+        noisy,
+        schedule.batch_size,
+        recipe.lazy_noise,
+        recipe.weight_decay,
     )
 
 
@@ -171,7 +181,7 @@ def predict(
         part = jax.tree.map(lambda a: np.asarray(a[start : start + EVALUATION_CHUNK]), features)  # noqa: B023
         missing = min(EVALUATION_CHUNK, rows) - len(part.ids)
         padded = jax.tree.map(
-            lambda a: np.pad(a, [(0, missing), (0, 0)]),  # noqa: B023
+            lambda a: np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)),  # noqa: B023
             part,
         )
         predictions = _predict(task, model, numbers, parameters, padded)
@@ -183,4 +193,4 @@ def predict(
 def _predict(
     task: Task, model: Model, mechanism: Mechanism, parameters: Parameters, features: Features
 ) -> jax.Array:
-    return mechanism.predict(task, model.logits(parameters, features))
+    return mechanism.predict(task, offset(model.logits(parameters, features), features))

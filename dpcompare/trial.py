@@ -17,22 +17,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import jax
 import numpy as np
 
 from dpcompare import accounting, data, tasks
 from dpcompare.data import Dataset, Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
+from dpcompare.label_mechanism import LabelMechanism
 from dpcompare.mechanism import Mechanism, Plugin, find
 from dpcompare.model import Model, Parameters
 from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Guarantee, Release, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
 from dpcompare.results import FIELDS, FORMAT
-from dpcompare.tasks import Task
+from dpcompare.tasks import CountTask, Task
 from dpcompare.trainer import Streams, predict, table_updates, train
 
 PARTS = ("train", "validation", "test")
+LARGE_SHARE = 0.01
+"""From which on labels above all means that can be predicted are worth a note."""
 
 
 class About(TypedDict):
@@ -50,10 +54,12 @@ class Configuration(TypedDict):
 
     Attributes:
         task: name of the task.
-        data: source ("synthetic" or a prepared folder), its arguments, split and checksum.
+        cap: of a count, the largest that label mechanisms keep; None for other tasks.
+        data: source ("synthetic" or a prepared folder), its arguments, checksum, split, and the
+            rows of each of PARTS that the task has.
         model: buckets, tower and how categories are encoded.
-        training: optimizer, learning rate, decay, momentum, batch size, epochs, chunk size, which
-            tables get noise lazily, and how often the validation rows are looked at.
+        training: the fields of :class:`Recipe`, batch size, epochs, and `examples`: train on so
+            many of the training rows only, evenly spread over them (0: on all).
         mechanism: name, all parameters, and the version of its code.
         budget: epsilon (or "inf"), delta, neighboring, accountant, allow_large_delta.
         seed: names the random streams.
@@ -62,6 +68,7 @@ class Configuration(TypedDict):
     """
 
     task: str
+    cap: int | None
     data: dict[str, Any]
     model: dict[str, Any]
     training: dict[str, Any]
@@ -121,7 +128,7 @@ def run_trial(
         DpcompareError: training diverged, the data set changed, or a setting cannot work.
     """
     timings: dict[str, float] = {}
-    task = tasks.find(configuration["task"])
+    task = task_of(configuration)
     budget = budget_of(configuration)
     with _timed(timings, "data"):
         examples = load_examples(configuration)
@@ -176,7 +183,11 @@ def run_trial(
             releases, budget.delta, budget.neighboring, budget.accountant
         )
         _check_claim(mechanism, releases, guarantee)
+        _check_kernel(mechanism, task, guarantee)
     best = examples.true_rates
+    effective = None
+    if best is not None:
+        effective = mechanism.effective_sample_size_fraction(task, best["train"])
     return _record(
         configuration,
         status="done",
@@ -185,11 +196,17 @@ def run_trial(
         rows={part: len(examples.labels[part]) for part in PARTS},
         validation=metrics["validation"],
         test=metrics["test"],
-        best_possible=None if best is None else _evaluate(task, examples.labels["test"], best),
-        notes=[*mechanism.notes(), *examples.notes, *_delta_notes(guarantee, schedule.examples)],
+        best_possible=best and _evaluate(task, examples.labels["test"], best["test"]),
+        notes=[
+            *mechanism.notes(),
+            *examples.notes,
+            *_delta_notes(guarantee, schedule.examples),
+            *_bound_notes(task, examples.labels["test"]),
+        ],
         diagnostics={
             "calibrated": _calibrated(mechanism),
             "mean_prediction": float(np.mean(predictions["test"])),
+            **({} if effective is None else {"effective_examples": effective * schedule.examples}),
             "parameters": examples.model.parameters,
             "lazy_tables": table_updates(mechanism, examples.model, schedule, recipe).lazy,
             "evaluations": [*curve, {"step": schedule.steps, **metrics["validation"]}],
@@ -211,42 +228,59 @@ class Examples(NamedTuple):
         model: the network that fits its columns.
         features: of each of PARTS.
         labels: (rows,) true labels of each of PARTS.
-        true_rates: (test rows,) the best possible predictions, where they are known.
+        true_rates: (rows,) the best possible predictions of each of PARTS, where they are known.
         notes: what a reader of the results must know of the encoding.
     """
 
     model: Model
     features: dict[str, Features]
     labels: dict[str, np.ndarray]
-    true_rates: np.ndarray | None
+    true_rates: dict[str, np.ndarray] | None
     notes: list[str]
+
+    def thinned(self, rows: int) -> "Examples":
+        """The same with `rows` of the training rows only, see :func:`evenly_spread`."""
+        kept = evenly_spread(rows, len(self.labels["train"]))
+
+        def cut(parts: dict[str, Any]) -> dict[str, Any]:
+            return parts | {"train": jax.tree.map(lambda a: a[kept], parts["train"])}
+
+        rates = self.true_rates and cut(self.true_rates)
+        return self._replace(features=cut(self.features), labels=cut(self.labels), true_rates=rates)
+
+
+def evenly_spread(rows: int, there: int) -> np.ndarray:
+    """Positions of `rows` of the rows `there`, (rows,): by place alone, so from all of the time."""
+    return np.arange(rows) * there // rows
 
 
 def load_examples(configuration: Configuration) -> Examples:
     """The encoded and split data of a configuration; the last one is remembered."""
-    sections = {key: configuration[key] for key in ("task", "data", "model")}
-    return _load_examples(json.dumps(sections, sort_keys=True))
+    sections = {key: configuration[key] for key in ("task", "cap", "data", "model")}
+    used = training_rows(configuration)
+    # A vocabulary is learnt from the rows that are trained on, hashing from none.
+    sections["learn"] = used if configuration["model"]["categories"] == "vocabulary" else 0
+    examples = _load_examples(json.dumps(sections, sort_keys=True))
+    return examples.thinned(used) if used < len(examples.labels["train"]) else examples
 
 
 @functools.lru_cache(maxsize=1)
 def _load_examples(sections: str) -> Examples:
     configuration = json.loads(sections)
-    settings, task = configuration["data"], tasks.find(configuration["task"])
+    settings, task = configuration["data"], task_of(configuration)
     dataset = load_dataset(settings)
     if dataset.checksum != settings["checksum"]:
         raise DpcompareError(
             f"the data set {settings.get('path', settings['source'])} has changed since the study "
             "was expanded; run the study again"
         )
-    if task.name not in dataset.labels:
-        raise DpcompareError(
-            f"the data set {dataset.name} has no label for task {task.name!r}; "
-            f"it has: {', '.join(dataset.labels)}"
-        )
-    slices = dict(zip(PARTS, data.split_rows(dataset.rows, settings["split"]), strict=True))
-    encoder, notes = _encoder(dataset, slices["train"], configuration["model"])
+    slices = dict(zip(PARTS, dataset.parts(task.name, settings["split"]), strict=True))
+    dataset = dataset.for_task(task.name)
+    train_rows = slices["train"].stop - slices["train"].start
+    learn_from = slices["train"].start + evenly_spread(configuration["learn"], train_rows)
+    encoder, notes = _encoder(dataset, learn_from, configuration["model"])
     labels = dataset.labels[task.name]
-    rates = dataset.true_rates
+    rates = dataset.true_rates.get(task.name)
     return Examples(
         Model(
             len(dataset.numeric_names),
@@ -255,7 +289,7 @@ def _load_examples(sections: str) -> Examples:
         ),
         {part: data.encode(dataset, rows, encoder) for part, rows in slices.items()},
         {part: np.asarray(labels[rows]) for part, rows in slices.items()},
-        None if rates is None else np.asarray(rates[slices["test"]]),
+        None if rates is None else {part: np.asarray(rates[s]) for part, s in slices.items()},
         notes,
     )
 
@@ -263,8 +297,20 @@ def _load_examples(sections: str) -> Examples:
 def load_dataset(settings: dict[str, Any]) -> Dataset:
     """The data set that the `data` section of a configuration names."""
     if settings["source"] == "synthetic":
-        return data.synthetic(settings["rows"], settings["seed"], settings["base_rate"])
+        arguments = ("rows", "seed", "base_rate", "conversion_rate")
+        return data.synthetic(*(settings[name] for name in arguments))
     return data.load_prepared(Path(settings["path"]))
+
+
+def task_of(configuration: Any) -> Task:
+    """The task of a configuration."""
+    return tasks.find(configuration["task"], configuration["cap"])
+
+
+def training_rows(configuration: Configuration) -> int:
+    """How many rows are trained on."""
+    there: int = configuration["data"]["parts"][0]
+    return configuration["training"]["examples"] or there
 
 
 def budget_of(configuration: Configuration) -> Budget:
@@ -296,22 +342,27 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
     """The words that name the draw of the labels: shared by all that differ only in training.
 
     What decides the draw is the kernel. Where a mechanism has none, everything does that it may
-    build its release on: two releases of other size must not share their randomness.
+    build its release on: its own fields, and the encoded rows unless it is a LabelMechanism. Two
+    releases of other size must not share their randomness.
     """
     kernel = mechanism.kernel(task)
     settings = configuration["mechanism"]
-    what: Any = (
-        {"settings": counted(configuration), "calibrated": _calibrated(mechanism)}
-        if kernel is None
-        else hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
-    )
-    checksum, split = configuration["data"]["checksum"], configuration["data"]["split"]
-    return "labels", checksum, split, task.name, settings["name"], what, configuration["seed"]
+    what: Any
+    if kernel is None:
+        what = {"mechanism": settings, "dpcompare": configuration["dpcompare"]}
+        if not isinstance(mechanism, LabelMechanism):
+            what |= {"budget": configuration["budget"], "model": configuration["model"]}
+        what["fields"] = [str(leaf) for leaf in jax.tree.leaves(mechanism)]
+    else:
+        what = hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
+    rows = [configuration["data"][key] for key in ("checksum", "split")]
+    rows += [configuration["cap"], training_rows(configuration)]
+    return "labels", *rows, task.name, settings["name"], what, configuration["seed"]
 
 
 def _streams(configuration: Configuration, mechanism: Mechanism) -> Streams:
     """Batches, groups and initial weights depend on no row, noise on everything, its size too."""
-    shared = (configuration["data"]["rows"], configuration["seed"])
+    shared = (training_rows(configuration), configuration["seed"])
     noise = {"settings": counted(configuration), "calibrated": _calibrated(mechanism)}
     return Streams(shared, (digest(noise).hex(),))
 
@@ -339,12 +390,30 @@ def _check_claim(mechanism: Mechanism, releases: Sequence[Release], guarantee: G
         )
 
 
+def _check_kernel(mechanism: Mechanism, task: Task, guarantee: Guarantee) -> None:
+    """Refuse a claim that the labels' kernel does not keep.
+
+    Raises:
+        DpcompareError: an output is more than e^epsilon times as probable for one label as for
+            another.
+    """
+    kernel = mechanism.kernel(task)
+    if kernel is None:
+        return
+    worst = kernel.epsilon()
+    if worst > guarantee.epsilon * (1 + 1e-9):
+        raise DpcompareError(
+            f"the mechanism claims epsilon {guarantee.epsilon:.9g}, but its label kernel has a "
+            f"likelihood ratio of exp({worst:.9g}); repair the kernel, or state what it costs"
+        )
+
+
 def _encoder(
-    dataset: Dataset, train_rows: slice, settings: dict[str, Any]
+    dataset: Dataset, learn_from: np.ndarray, settings: dict[str, Any]
 ) -> tuple[data.HashBuckets | data.Vocabulary, list[str]]:
     if settings["categories"] == "hash":
         return data.HashBuckets.for_columns(settings["buckets"], dataset), []
-    vocabulary = data.Vocabulary.learn(dataset, train_rows, settings["min_count"])
+    vocabulary = data.Vocabulary.learn(dataset, learn_from, settings["min_count"])
     return vocabulary, ["the vocabulary was learnt from the training rows, outside any guarantee"]
 
 
@@ -372,6 +441,19 @@ def _delta_notes(guarantee: Guarantee, examples: int) -> list[str]:
     return [
         f"delta {guarantee.delta:.3g} is not below 1/n = {1 / examples:.3g}: it would allow a "
         "mechanism that publishes a whole row"
+    ]
+
+
+def _bound_notes(task: Task, labels: np.ndarray) -> list[str]:
+    """Many counts above all means that can be predicted are marked; a few are in any tail."""
+    if not isinstance(task, CountTask):
+        return []
+    share = float(np.mean(labels > task.largest_mean))
+    if share < LARGE_SHARE:
+        return []
+    return [
+        f"{share:.1%} of the test labels are above {task.largest_mean:.3g}, the largest mean that "
+        f"is predicted at cap {task.cap}, under every mechanism"
     ]
 
 

@@ -10,6 +10,16 @@ SGD_AUC = (0.682, 0.700, 0.705, 0.754, 0.760, 0.768, 0.775, 0.776, 0.776)
 SGD_ENTROPY = (0.980, 0.955, 0.948, 0.900, 0.880, 0.865, 0.851, 0.848, 0.847)
 BASE_ENTROPY = 0.5623  # nats, of a base rate of 25.6%
 BEST = {"auc": 0.800, "log_loss": 0.4442, "normalized_entropy": 0.790}
+CONVERSION_ENTROPY = 0.1348  # nats, of a base rate of 3%
+CONSTANT_DEVIANCE = 0.3720  # of counts with a mean of .06
+CONSTANT_POISSON = 0.2288
+LABEL_MECHANISMS = {  # by how much their epsilon has to be larger for the same curve
+    "randomized-response": 1.0,
+    "randomized-response backward": 2.0,
+    "rr-on-bins": 0.8,
+    "unbiased-randomizer": 1.4,
+    "laplace": 3.5,
+}
 
 
 def metrics(auc: float | None, entropy: float | None) -> dict[str, Any]:
@@ -23,8 +33,34 @@ def metrics(auc: float | None, entropy: float | None) -> dict[str, Any]:
     }
 
 
+def conversion_scores(entropy: float, auc: float) -> dict[str, Any]:
+    """Scores of pcvr, where 3% of the labels are 1."""
+    return {
+        "auc": auc,
+        "average_precision": 0.03 + (auc - 0.5) / 4,
+        "log_loss": entropy * CONVERSION_ENTROPY,
+        "normalized_entropy": entropy,
+        "calibration": 1 + (entropy - 0.96),
+        "rows": 12500,
+        "positives": 375,
+    }
+
+
+def count_scores(d2: float) -> dict[str, Any]:
+    """Scores of pconvs; Poisson loss is half the deviance plus a constant of the labels."""
+    deviance = CONSTANT_DEVIANCE * (1 - d2)
+    return {
+        "poisson_loss": CONSTANT_POISSON + (deviance - CONSTANT_DEVIANCE) / 2,
+        "deviance": deviance,
+        "d2": d2,
+        "calibration": 1.02,
+        "rows": 12500,
+        "total": 750.0,
+    }
+
+
 def guarantee(mechanism: str, epsilon: float) -> dict[str, Any]:
-    if mechanism == "randomized-response":
+    if mechanism in LABEL_MECHANISMS:
         return {
             "epsilon": epsilon,
             "delta": 0.0,
@@ -119,3 +155,77 @@ def study(seeds: int = 3) -> list[dict[str, Any]]:
         *curve("dp-sgd", SGD_AUC, SGD_ENTROPY, seeds),
         *curve("randomized-response", RR_AUC, RR_ENTROPY, seeds),
     ]
+
+
+def scores_of(task: str, quality: float) -> dict[str, Any]:
+    """Scores of a conversion task: quality 0 is the constant, 1 the best there is, -1 is bad."""
+    if task == "pconvs":
+        return count_scores(0.09 * quality)
+    auc = 0.5 + 0.22 / (1 + math.exp(1 - 4 * max(quality, -9.0)))
+    return conversion_scores(1 - 0.05 * quality, auc)
+
+
+def conversions(task: str, seeds: int = 3, **changes: Any) -> list[dict[str, Any]]:
+    """Seven curves of a conversion task: no privacy, DP-SGD and five label mechanisms.
+
+    Label mechanisms end near the non-private model, and at small epsilon far below the constant.
+    """
+    about = {"task": task, "metric": "poisson_loss" if task == "pconvs" else "auc"}
+    about |= {"study": task, "title": "Conversions: what privacy costs"}
+    about |= {"best_possible": scores_of(task, 1.0)} | changes
+
+    def trial(mechanism: str, epsilon: float, seed: int, quality: float) -> dict[str, Any]:
+        test = scores_of(task, quality + 0.02 * (seed - (seeds - 1) / 2))
+        diagnostics = {}
+        if task == "pcvr" and mechanism in LABEL_MECHANISMS:
+            diagnostics = {"effective_examples": 100_000 / (1 + 30 / math.expm1(epsilon) ** 2)}
+        values = {"test": test, "validation": test, "diagnostics": diagnostics}
+        return record(mechanism, epsilon, seed, **(values | about))
+
+    made = [trial("non-private", math.inf, seed, 0.85) for seed in range(seeds)]
+    for mechanism, factor in {"dp-sgd": 0.0, **LABEL_MECHANISMS}.items():
+        for epsilon in EPSILONS:
+            quality = 0.7 - 0.25 / epsilon**0.4
+            if factor:
+                quality = 0.84 - 0.6 * factor / epsilon - 0.5 * (factor / epsilon) ** 2
+            made += [trial(mechanism, epsilon, seed, quality) for seed in range(seeds)]
+    return made
+
+
+def learning_curve(examples: float) -> float:
+    """AUC of a model trained on so many clean labels."""
+    return 0.79 - 3 / (examples + 100) ** 0.5
+
+
+def sample_sizes(ratio: float = 1.0, seeds: int = 3) -> list[dict[str, Any]]:
+    """A study of the effective sample size: label mechanisms that do as well as clean labels.
+
+    Args:
+        ratio: how many clean labels they are truly worth, over what their records say.
+        seeds: of every trial.
+    """
+    made = []
+    for rows in (1_000, 3_000, 10_000, 30_000, 100_000):
+        schedule = {"examples": rows, "batch_size": 1024, "steps": 100, "sampling": "shuffle"}
+        for seed in range(seeds):
+            test = metrics(learning_curve(rows) + 0.001 * (seed - (seeds - 1) / 2), 0.85)
+            label = f"non-private {rows:,} rows".replace(",", " ")
+            made.append(
+                record("non-private", math.inf, seed, label=label, schedule=schedule, test=test)
+            )
+    for label, share in (("forward", 1.0), ("backward", 0.6)):
+        for epsilon in EPSILONS:
+            rows = 100_000 * share / (share + 1 / math.expm1(epsilon))
+            for seed in range(seeds):
+                auc = learning_curve(ratio * rows) + 0.001 * (seed - (seeds - 1) / 2)
+                made.append(
+                    record(
+                        "randomized-response",
+                        epsilon,
+                        seed,
+                        label=label,
+                        test=metrics(auc, 0.85),
+                        diagnostics={"effective_examples": rows},
+                    )
+                )
+    return made

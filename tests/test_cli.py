@@ -14,6 +14,7 @@ from tests.tiny_studies import DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 
 COMMANDS = list(cli.cli.commands)
 CALIBRATE = ("calibrate", "--examples", "10000", "--batch-size", "100")
+CALIBRATE_RESPONSE = ("calibrate", "--mechanism", "randomized-response", "--epsilon", "1")
 
 
 @pytest.fixture
@@ -151,6 +152,74 @@ def test_unknown_names_get_a_hint(refused, files):
     assert "Missing argument 'STUDY'" in refused("run-study")
 
 
+# --- show MECHANISM --epsilon --------------------------------------------------------------------
+
+
+def test_a_label_mechanism_is_shown_in_numbers(call):
+    code, out, err = call("show", "randomized-response", "--epsilon", "1")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "randomized-response at epsilon 1, labels 0 to 1 of pctr"
+    assert lines[3].split() == ["0", "0.7311", "0.2689"]
+    assert lines[-1] == "worst likelihood ratio of an output between two labels: exp(1)"
+
+
+def test_task_cap_prior_and_parameters_of_a_label_mechanism_can_be_named(call):
+    counts = ("--epsilon", "1", "--task", "pconvs", "--cap", "2")
+    out = call("show", "unbiased-randomizer", *counts)[1]
+    assert "labels 0 to 2 of pconvs" in out
+    assert "shown for the public prior 0.7408, 0.2222, 0.03694;" in out
+    out = call("show", "unbiased-randomizer", *counts, "--base-rate", "0.1")[1]
+    assert "shown for the public prior 0.9048, 0.09048, 0.004679;" in out
+    out = call("show", "unbiased-randomizer", *counts, "-p", "prior=[0.9,0.07,0.03]")[1]
+    assert "shown for" not in out
+    assert re.search(r"^variance +3\.688 +4\.522 +3\.693$", out, re.MULTILINE)
+    out = call("show", "additive-noise", *counts, "-p", "shape=staircase", "-p", "clamp=true")[1]
+    assert "output: label + staircase noise of sensitivity 2, cut to 0..2\n" in out
+    assert (
+        "labels 0 to 1 of pcvr"
+        in call("show", "additive-noise", "--epsilon", "3", "--task", "pcvr")[1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["dp-sgd", "--epsilon", "1"], "dp-sgd has no label kernel; --epsilon is for mechanisms"),
+        (["non-private", "--epsilon", "1"], "non-private has no label kernel"),
+        (["quickstart", "--epsilon", "1"], "--epsilon is for mechanisms, and 'quickstart' is none"),
+        (["criteo-kaggle", "--epsilon", "1"], "'criteo-kaggle' is none"),
+        (["additive-noise", "--cap", "2"], "--cap, --base-rate and -p go with --epsilon"),
+        (["additive-noise", "--task", "pcvr"], "--task, --cap, --base-rate and -p go with"),
+        (["rr-on-bins", "--base-rate", "0.1"], "go with --epsilon"),
+        (["rr-on-bins", "-p", "prior=[1]"], "go with --epsilon"),
+        (["additive-noise", "--epsilon", "inf"], "--epsilon"),
+        (["additive-noise", "--epsilon", "0"], "--epsilon"),
+        (["additive-noise", "--epsilon", "1", "--task", "pconv"], "did you mean 'pconvs'"),
+        (["additive-noise", "--epsilon", "1", "--task", "pconvs"], "'pconvs' needs cap"),
+        (["additive-noise", "--epsilon", "1", "--cap", "2"], "cap is for counts"),
+        (["additive-noise", "--epsilon", "1", "--cap", "0"], "--cap"),
+        (["additive-noise", "--epsilon", "1", "-p", "shape"], "-p shape: write name=value"),
+        (["additive-noise", "--epsilon", "1", "-p", "shape=round"], "one of laplace, discrete-lap"),
+        (["additive-noise", "--epsilon", "1", "-p", "shap=1"], "did you mean 'shape'"),
+        (["additive-noise", "--epsilon", "1", "-p", "clamp=1"], "'clamp' must be of type bool"),
+        (["additive-noise", "--epsilon", "1", "--base-rate", "0.1"], "--base-rate is for a kernel"),
+        (["additive-noise", "--epsilon", "701"], "take at most 700"),
+        (["rr-on-bins", "--epsilon", "1", "-p", "prior=[1"], "the list is not TOML"),
+        (["rr-on-bins", "--epsilon", "1", "-p", "prior=[1]"], "the 2 probabilities of labels 0 to"),
+        (["rr-on-bins", "--epsilon", "1", "-p", "prior=[1,1]"], "their sum is 2"),
+        (["rr-on-bins", "--epsilon", "1", "--base-rate", "2"], "must lie between 0 and 1, got 2"),
+    ],
+)
+def test_label_tables_that_cannot_be_are_wrong_usage(call, arguments, part):
+    code, out, err = call("show", *arguments)
+    assert (code, out) == (2, "")
+    message = err.rpartition("Error: ")[2]
+    assert part in message
+    assert message.count("\n") == 1, "one line"
+    assert "Traceback" not in err
+
+
 # --- calibrate -----------------------------------------------------------------------------------
 
 
@@ -213,6 +282,79 @@ def test_a_delta_above_1_over_n_is_accepted_on_demand_only(call, refused):
 )
 def test_schedules_that_cannot_be_are_refused(refused, arguments, part):
     assert part in refused(*CALIBRATE, "--epsilon", "1", *arguments)
+
+
+@pytest.mark.parametrize("missing", ["--examples", "--batch-size"])
+def test_dp_sgd_needs_rows_and_batches(refused, missing):
+    arguments = {"--examples": "10000", "--batch-size": "100"}
+    del arguments[missing]
+    given = [word for pair in arguments.items() for word in pair]
+    message = refused("calibrate", "--epsilon", "1", "--steps", "5", *given)
+    assert message == "give --examples and --batch-size\n"
+
+
+def test_calibrate_is_for_dp_sgd_unless_told_otherwise(call):
+    arguments = (*CALIBRATE, "--epsilon", "1", "--steps", "50", "--json")
+    assert call(*arguments) == call(*arguments, "--mechanism", "dp-sgd")
+
+
+def test_calibrate_tells_what_randomized_labels_are_worth(call):
+    rated = (*CALIBRATE_RESPONSE, "--base-rate", "0.03")
+    code, out, err = call(*rated, "--json")
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["effective_sample_size_fraction"] == pytest.approx(0.0306, abs=5e-5)
+    assert report["flip_probability"] == pytest.approx(0.2689, abs=5e-5)
+    assert report["observed_rate"] == pytest.approx(0.2828, abs=5e-5)
+    assert (report["delta"], report["neighboring"]) == (0.0, "replace-one-label")
+    counted = json.loads(call(*rated, "--examples", "100000", "--json")[1])
+    assert round(counted["effective_examples"]) == 3064
+    text = call(*rated, "--examples", "100000")[1]
+    assert re.search(r"^effective sample size fraction +0\.0306389$", text, re.MULTILINE)
+    assert re.search(r"^effective examples +3063\.89$", text, re.MULTILINE)
+    plain = call(*CALIBRATE_RESPONSE)[1]
+    assert "flip probability" in plain
+    assert "effective" not in plain
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch-size", "100"],
+        ["--epochs", "1"],
+        ["--steps", "10"],
+        ["--delta", "1e-6"],
+        ["--group-size", "2"],
+        ["--neighboring", "replace-one"],
+        ["--accountant", "rdp"],
+        ["--allow-large-delta"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_randomized_response_takes_nothing_of_gradients(call, arguments):
+    code, out, err = call(*CALIBRATE_RESPONSE, "--base-rate", "0.03", *arguments)
+    assert (code, out) == (2, "")
+    assert "give --epsilon, --base-rate and --examples only" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([*CALIBRATE_RESPONSE, "--examples", "100"], "go with --base-rate"),
+        ([*CALIBRATE_RESPONSE, "--base-rate", "1"], "--base-rate"),
+        ([*CALIBRATE_RESPONSE, "--base-rate", "nan"], "--base-rate"),
+        ([*CALIBRATE_RESPONSE, "--epsilon", "701"], "take at most 700"),
+        ([*CALIBRATE_RESPONSE, "--mechanism", "rr-on-bins"], "'dp-sgd', 'randomized-response'"),
+        (
+            [*CALIBRATE, "--epsilon", "1", "--steps", "5", "--base-rate", "0.1"],
+            "--base-rate is for --mechanism randomized-response",
+        ),
+    ],
+)
+def test_what_does_not_go_together_in_calibrate_is_wrong_usage(call, arguments, part):
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert part in err.rpartition("Error: ")[2]
 
 
 # --- run-study and plot --------------------------------------------------------------------------

@@ -5,7 +5,8 @@ Fenced blocks of one file share a working folder and run in their order:
 - ``python`` blocks run in one namespace per file;
 - a ``python`` or ``toml`` block that starts with ``# some_name.py`` (or .toml) is also saved there;
 - in ``console`` blocks, lines that start with ``dpcompare`` run: `run-study` with ``--dry-run``
-  appended, the others as they stand. Lines that start with ``make`` or ``pip`` are not run.
+  appended, the others as they stand. Lines that start with ``make`` or ``pip`` are not run;
+- a ``text`` block is what the last command printed, with numbers as close as they are printed.
 
 The folder holds `train.txt`, made-up rows in Criteo's layout, and made-up records in
 `results/quickstart` and `results/pctr`.
@@ -25,17 +26,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpcompare import accounting, study
+from dpcompare import accounting, catalog, study, tasks
 from dpcompare.cli import cli
 from dpcompare.data import write_text
 from dpcompare.expansion import expand
+from dpcompare.label_noise import LabelNoise
 from dpcompare.mechanism import Mechanism, find
+from dpcompare.metric_sets import metric_set
 from dpcompare.optimizers import OPTIMIZERS, Decay
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.results import ResultsFolder
 from dpcompare.settings import KINDS
 from dpcompare.tasks import PCTR
 from tests import fabricated_records
+from tests.mechanisms import test_order_of_counts as order
 
 ROOT = Path(__file__).resolve().parents[1]
 RUN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "results" / "README.md"]
@@ -45,6 +49,8 @@ MADE_LATER = {"results/reference/quickstart/figures/utility.png"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE_NAME = re.compile(r"# (\w[\w-]*\.(?:py|toml))\n")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+NUMBER = re.compile(r"-?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
+MECHANISM_ROW = re.compile(r"^\| `([a-z-]+)`(?: `([a-z_]+=[a-z-]+)`)? \| (.*) \|$", re.MULTILINE)
 TABLE_ROW = re.compile(r"^\| `(\w+)` \| ([^|]*) \| ([^|]*) \|", re.MULTILINE)
 
 
@@ -82,6 +88,7 @@ def working_folder(furnished, tmp_path, monkeypatch):
 @pytest.mark.parametrize("document", RUN, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_document_shows_runs(document, working_folder):
     namespace = {"__name__": "documentation"}
+    printed = ""
     for language, text in blocks(document):
         if name := FILE_NAME.match(text):
             (working_folder / name[1]).write_text(text)
@@ -91,14 +98,17 @@ def test_what_a_document_shows_runs(document, working_folder):
             tomllib.loads(text)
         if language == "console":
             for line in text.splitlines():
-                run_line(line)
+                printed = run_line(line)
+        if language == "text":
+            assert_same_print(text, printed)
 
 
 def run_line(line):
+    """What the command of a line prints; nothing for those that are not run."""
     words = shlex.split(line, comments=True)
     assert words[0] in ("dpcompare", "make", "pip"), line
     if words[0] != "dpcompare":
-        return
+        return ""
     target = None
     if words[-2] == ">":
         words, target = words[:-2], words[-1]
@@ -109,6 +119,25 @@ def run_line(line):
     assert result.output.strip(), line
     if target:
         Path(target).write_text(result.output)
+    return result.output
+
+
+def assert_same_print(shown, printed):
+    """Words are equal; numbers are equal up to what solvers may leave open."""
+    assert NUMBER.sub("#", shown).split() == NUMBER.sub("#", printed).split()
+    assert numbers(printed) == pytest.approx(numbers(shown), rel=2e-3, abs=1e-9)
+
+
+def numbers(text):
+    return [float(number) for number in NUMBER.findall(text)]
+
+
+def test_printed_numbers_are_compared():
+    assert numbers("label 0 bias -1.164 exp(1) 6.1e-06, .27") == [0, -1.164, 1, 6.1e-6, 0.27]
+    assert_same_print("bias  1.000 1\n", "bias 1.001 1")
+    for printed in ("bias 1.01 1", "variance 1.0 1", "bias 1.0"):
+        with pytest.raises(AssertionError):
+            assert_same_print("bias 1.0 1", printed)
 
 
 def test_the_example_mechanisms_run_as_a_study(working_folder):
@@ -190,6 +219,82 @@ def test_the_label_example_pulls_a_correct_likelihood(example):
     np.testing.assert_allclose(losses[1], pull - np.log(chance_of_one), rtol=1e-5)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 50.0])
+@pytest.mark.parametrize("task", [PCTR, tasks.find("pconvs", 2), tasks.find("pconvs", 7)])
+def test_the_ten_line_example_is_private_and_unbiased(working_folder, task, epsilon):
+    file = "rounded_response.py"
+    Path(file).write_text(named_files(ROOT / "docs" / "mechanisms.md")[file])
+    schedule = Schedule(1000, 100, 10, "shuffle")
+    mechanism = find(f"./{file}:RoundedResponse").build({})
+    mechanism = mechanism.calibrate(Budget(epsilon, 1e-6), schedule, task)
+    kernel = mechanism.kernel(task)
+    assert kernel.epsilon() == pytest.approx(epsilon, rel=1e-9)
+    np.testing.assert_allclose(kernel.bias(kernel.outputs), 0, atol=1e-9)
+    claim = accounting.guarantee(mechanism.events(schedule), 1e-6, "zero-out")
+    assert claim.epsilon == pytest.approx(epsilon, rel=1e-9)
+    assert (claim.unit, claim.delta) == ("label", 0.0)
+
+
+def section(document, heading):
+    """The text below a heading, up to the next one."""
+    text = (ROOT / document).read_text()
+    return re.split(r"^#+ ", text.partition(f"# {heading}\n")[2], flags=re.MULTILINE)[0]
+
+
+def test_the_table_of_label_mechanisms_is_what_show_prints():
+    text = section("docs/mechanisms.md", "The built-in label mechanisms")
+    rows = MECHANISM_ROW.findall(text)
+    shown = {name for name, _, _ in rows}
+    assert shown == set(catalog.mechanisms()) - {"non-private", "dp-sgd"}
+    for name, parameter, cells in rows:
+        arguments = ["show", name, "--epsilon", "1", "--task", "pconvs", "--cap", "2"]
+        output = CliRunner().invoke(cli, arguments + (["-p", parameter] if parameter else []))
+        assert output.exit_code == 0, output.output
+        prefix = "estimate's " if parameter == "correction=backward" else ""
+        _, bias, variance, _ = cells.split(" | ")
+        for what, cell in (("bias", bias), ("variance", variance)):
+            (line,) = re.findall(rf"^{prefix}{what} +(.*)", output.output, re.MULTILINE)
+            stated = numbers(cell) if "," in cell else 3 * numbers(cell)
+            assert numbers(line) == pytest.approx(stated, rel=5e-3, abs=1e-9), (name, what)
+
+
+def test_the_order_of_the_count_mechanisms_is_as_stated():
+    text = section("docs/mechanisms.md", "Small error is not what training needs")
+    rows = {
+        (name, parameter): numbers(cells) for name, parameter, cells in MECHANISM_ROW.findall(text)
+    }
+    compared = {
+        ("unbiased-randomizer", ""): order.UNBIASED,
+        ("additive-noise", "shape=staircase"): order.STAIRCASE,
+        ("additive-noise", ""): order.LAPLACE,
+        ("rr-on-bins", ""): order.BINS,
+        ("additive-noise", "clamp=true"): order.CLAMPED,
+    }
+    assert list(rows) == list(compared)
+    for row, mechanism in compared.items():
+        found = [order.mean_share(mechanism, epsilon) for epsilon in (1.0, 3.0)]
+        assert found == pytest.approx(rows[row], rel=0.03), row
+    for epsilon, most in ((1.0, 0.015), (3.0, 0.0055)):
+        errors = [order.standard_error(order.shares(m, epsilon)) for m in compared.values()]
+        assert max(errors) < most
+
+
+def test_what_shapes_of_noise_save_is_as_stated():
+    text = " ".join(section("docs/mechanisms.md", "Additive noise").split())
+
+    def saved(shape, epsilon, cap=1):
+        noise, laplace = (LabelNoise(s, epsilon, cap).variance() for s in (shape, "laplace"))
+        return f"{1 - noise / laplace:.0%}"
+
+    staircase = [saved("staircase", epsilon, 2) for epsilon in (3, 1, 0.1)]
+    assert staircase[2] == "0%"
+    assert (
+        "{} less variance than Laplace noise at epsilon 3, {} less at 1".format(*staircase) in text
+    )
+    whole = [saved("discrete-laplace", epsilon) for epsilon in (1, 3)]
+    assert "for binary labels it has {} less at epsilon 1 and {} less at 3".format(*whole) in text
+
+
 def documented(section):
     """Key to (type, default) in the table of a section of docs/studies.md."""
     text = (ROOT / "docs" / "studies.md").read_text()
@@ -224,11 +329,27 @@ def test_every_top_level_key_is_documented_with_its_default():
         expected = KINDS[study.TOP_LEVEL[key]].replace("a finite", "a")
         assert kind_of(kind).replace("a text", "text") == expected, key
     defaults = {f.name: f.default for f in fields(study.Study) if f.default is not MISSING}
-    for key in ("epsilons", "seeds", "metric", "figure", "neighboring", "accountant"):
+    for key in ("epsilons", "seeds", "figure", "neighboring", "accountant"):
         shown = value_of(rows[key][1])
         assert (tuple(shown) if key == "epsilons" else shown) == defaults[key], key
     assert value_of(rows["allow_large_delta"][1]) is defaults["allow_large_delta"]
     assert defaults["delta"] is None
+    assert defaults["cap"] is None
+    assert rows["metric"][1] == "the first of its task"
+
+
+@pytest.mark.parametrize("task", tasks.TASKS)
+def test_the_metrics_of_a_task_are_documented_in_their_order(task):
+    text = (ROOT / "docs" / "studies.md").read_text()
+    line = next(line for line in text.splitlines() if line.startswith("| `metric` "))
+    (sentence,) = (part for part in line.split("For ") if f"`{task}`" in part)
+    assert tuple(re.findall(r'`"(\w+)"`', sentence)) == metric_set(task).names
+
+
+def test_every_bundled_study_is_documented():
+    text = (ROOT / "docs" / "studies.md").read_text()
+    for name in catalog.studies():
+        assert f"\n| `{name}` | " in text, name
 
 
 def test_every_choice_of_a_key_is_documented():

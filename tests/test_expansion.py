@@ -11,7 +11,7 @@ from dpcompare import data
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.study import load, select
-from dpcompare.trial import identity
+from dpcompare.trial import identity, run_trial, training_rows
 from tests import tiny_studies as tiny
 from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 
@@ -218,3 +218,119 @@ def test_the_default_delta_follows_the_training_rows(tmp_path):
     configuration = tiny.trials(tmp_path, DP_SGD)[0]
     assert configuration["budget"]["delta"] == pytest.approx(1603**-1.1)
     assert math.isfinite(epsilon_of(configuration))
+
+
+# --- training rows, priors, base rates ------------------------------------------------------------
+
+
+def test_fewer_training_examples_are_another_trial_with_a_delta_of_its_own(tmp_path):
+    few = {**DP_SGD, "label": "few", "training": {"examples": 400}}
+    all_rows, subset = tiny.trials(tmp_path, DP_SGD, few)
+    assert subset["budget"]["delta"] == pytest.approx(400**-1.1)
+    assert all_rows["budget"]["delta"] == pytest.approx(tiny.TRAIN_ROWS**-1.1)
+    assert training_rows(subset) == 400
+    assert training_rows(all_rows) == tiny.TRAIN_ROWS == all_rows["data"]["parts"][0]
+
+
+def test_examples_beyond_the_training_rows_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"training.examples must lie between 1 and the 1,603"):
+        tiny.trials(tmp_path, training={"examples": 1604})
+
+
+def test_a_public_prior_is_a_value_and_a_list_of_candidates_is_not(tmp_path):
+    bins = {"name": "rr-on-bins", "prior_share": [0.05, 0.1]}
+    configurations = tiny.trials(tmp_path, bins, task="pconvs", cap=2)
+    assert [c["mechanism"]["parameters"]["prior_share"] for c in configurations] == [0.05, 0.1]
+    assert all(c["mechanism"]["parameters"]["prior"] == [] for c in configurations)
+    public = {"name": "rr-on-bins", "prior": [0.9, 0.06, 0.04]}
+    (configuration,) = tiny.trials(tmp_path, public, task="pconvs", cap=2)
+    assert configuration["about"]["candidate"] == {}
+
+
+def test_a_base_rate_that_cannot_be_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(UsageError, match=r"base_rate of pctr must lie between 0 and 1, got 1.5"):
+        tiny.trials(tmp_path, training={"base_rate": 1.5})
+    tiny.trials(tmp_path, training={"base_rate": 1.5}, task="pconvs", cap=2)
+
+
+def test_the_cap_is_part_of_a_trials_identity(tmp_path):
+    of_cap = [tiny.trials(tmp_path, NON_PRIVATE, task="pconvs", cap=cap)[0] for cap in (2, 3)]
+    assert len({*ids(of_cap)}) == 2
+
+
+def test_a_prepared_task_with_rows_of_its_own_is_split_by_them(tmp_path):
+    """Clicked rows only, and journeys are not cut: the plan says how many rows train."""
+    schema = tmp_path / "own.toml"
+    schema.write_text(
+        "rows_in_time_order = true\njourney = ['user']\ncolumns = ["
+        "{name='user', role='ignore'}, {name='x', role='numeric'}, {name='click', role='label'},"
+        "{name='buy', role='label'}]\n[tasks]\npctr = 'click'\n"
+        "pcvr = {label = 'buy', rows = 'click'}\n"
+    )
+    lines = [f"{row // 4},{row},{row % 2},{int(row % 10 == 1)}" for row in range(400)]
+    log = tmp_path / "log.csv"
+    log.write_text("user,x,click,buy\n" + "\n".join(lines) + "\n")
+    data.prepare(schema, [log], tmp_path / "prepared")
+    made = {"source": str(tmp_path / "prepared")}
+    training = {"batch_size": 10}
+    (clicks,) = tiny.trials(tmp_path, data=made, training=training)
+    (sales,) = tiny.trials(tmp_path, data=made, training=training, task="pcvr")
+    assert clicks["data"]["parts"] == [320, 40, 40]
+    assert sales["data"]["parts"] == [160, 20, 20]
+    record = run_trial(sales)
+    assert record["rows"] == {"train": 160, "validation": 20, "test": 20}
+    with pytest.raises(DpcompareError, match=r"pconvs.*pctr, pcvr"):
+        tiny.trials(tmp_path, data=made, task="pconvs", cap=2)
+
+
+IMPOSSIBLE = {
+    "prior of another length": (
+        {"name": "rr-on-bins", "prior": [0.5, 0.5]},
+        1.0,
+        "3 probabilities",
+    ),
+    "noise beyond doubles": ({"name": "additive-noise"}, 1e-7, "take at least"),
+    "a tiny histogram": ({"name": "rr-on-bins"}, 1e-4, "prior_share 0.05 of epsilon 0.0001"),
+    "no privacy": ({"name": "randomized-response"}, 1000.0, "at most 700, or inf"),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_label_mechanisms_that_cannot_work_are_refused_before_anything_runs(tmp_path, name):
+    mechanism, epsilon, message = IMPOSSIBLE[name]
+    with pytest.raises(UsageError, match=message):
+        tiny.trials(tmp_path, mechanism, epsilons=[epsilon], task="pconvs", cap=2)
+
+
+def test_a_cap_too_large_to_design_for_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"cap of pconvs can be at most 50, got 60"):
+        tiny.trials(tmp_path, {"name": "unbiased-randomizer"}, task="pconvs", cap=60)
+
+
+@pytest.mark.parametrize("rate", [1e-5, 500.0])
+def test_a_base_rate_that_is_never_predicted_is_refused(tmp_path, rate):
+    with pytest.raises(UsageError, match=r"from 4.5e-05 to 14.8 at cap 2"):
+        tiny.trials(tmp_path, training={"base_rate": rate}, task="pconvs", cap=2)
+
+
+def test_all_examples_are_one_trial_however_they_are_written(tmp_path):
+    configurations = tiny.trials(tmp_path, training={"examples": [0, tiny.TRAIN_ROWS]})
+    assert len(configurations) == 1
+
+
+def test_an_exposure_needs_a_base_rate(tmp_path):
+    schema = tmp_path / "own.toml"
+    schema.write_text(
+        "rows_in_time_order = true\ncolumns = [{name='shown', role='exposure'},"
+        "{name='x', role='numeric'}, {name='sales', role='label'}]\n[tasks]\npconvs = 'sales'\n"
+    )
+    log = tmp_path / "log.csv"
+    lines = [f"{1000 + row},{row % 7},{row % 3}" for row in range(400)]
+    log.write_text("shown,x,sales\n" + "\n".join(lines) + "\n")
+    data.prepare(schema, [log], tmp_path / "prepared")
+    made = {"task": "pconvs", "cap": 3, "data": {"source": str(tmp_path / "prepared")}}
+    with pytest.raises(UsageError, match=r"exposure.*set training.base_rate"):
+        tiny.trials(tmp_path, training={"batch_size": 10}, **made)
+    training = {"batch_size": 10, "epochs": 5, "base_rate": 1 / 1200, "learning_rate": 0.01}
+    record = run_trial(tiny.trials(tmp_path, training=training, **made)[0])
+    assert record["test"]["calibration"] == pytest.approx(1, abs=0.25)

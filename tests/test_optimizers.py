@@ -18,6 +18,9 @@ from dpcompare.optimizers import Recipe
         {"chunk_size": 0},
         {"lazy_noise": "sometimes"},
         {"evaluations": 0},
+        {"weight_decay": -0.1},
+        {"weight_decay": float("inf")},
+        {"base_rate": float("nan")},
     ],
 )
 def test_recipes_that_cannot_work_are_refused(wrong):

@@ -9,12 +9,14 @@ import pytest
 from scipy import stats
 
 from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.metric_sets import BINARY
 from dpcompare.report import crossing_sentences, crossovers, summarize, table, write_summary
 from dpcompare.results import ResultsFolder
-from dpcompare.summary import METRICS
 from tests.fabricated_records import (
     BEST,
     EPSILONS,
+    conversions,
+    count_scores,
     curve,
     failed,
     guarantee,
@@ -60,7 +62,7 @@ def test_an_undefined_metric_is_left_out_and_counted() -> None:
     row = row_of(summarize(records), "dp-sgd", 1)
     assert row["auc"] == pytest.approx(0.75)
     assert (row["auc_n"], row["log_loss_n"], row["n_seeds"]) == (2, 3, 3)
-    assert "AUC is undefined in 1 trials" in table(summarize(records))
+    assert "AUC has no value in 1 trial, left out of its mean" in table(summarize(records))
 
 
 def test_one_seed_has_no_standard_error() -> None:
@@ -122,11 +124,20 @@ def test_candidates_without_validation_scores_are_not_chosen() -> None:
 
 def test_worse_than_the_base_rate_is_marked() -> None:
     summary = summarize(study())
-    worse = summary[summary["worse_than_base_rate"]]
+    worse = summary[summary["worse_than_constant"]]
     assert list(worse["epsilon"]) == [0.1, 0.25, 0.5, 1.0]
     assert set(worse["label"]) == {"randomized-response"}
     marked = [line for line in table(summary).splitlines() if "! " in line]
     assert len(marked) == 5  # and the legend
+
+
+def test_a_curve_far_worse_than_the_constant_keeps_its_numbers() -> None:
+    made = [scored(0.5, 3000.0), scored(0.5, math.inf, label="lost"), scored(0.7, label="fine")]
+    text = table(summarize(made))
+    assert "! 3e+03" in text
+    assert "! inf" in text
+    assert "base rate" in text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def test_failed_and_missing_trials_have_rows_and_names() -> None:
@@ -217,7 +228,7 @@ def test_summary_csv_holds_the_same_numbers(tmp_path: Path) -> None:
     summary = write_summary(folder)
     read = pd.read_csv(folder.summary)
     assert math.isinf(read["epsilon"].iloc[0])
-    for name in METRICS:
+    for name in BINARY.names:
         np.testing.assert_array_equal(read[name], summary[name])
         np.testing.assert_array_equal(read[f"{name}_se"], summary[f"{name}_se"])
     pd.testing.assert_frame_equal(summary, summarize(records))
@@ -280,6 +291,40 @@ def test_lower_is_better_for_losses() -> None:
     assert found.points[0].ahead == "A"
     with pytest.raises(UsageError, match="calibration"):
         crossovers(records, "calibration")
+
+
+def test_counts_are_compared_by_their_own_metrics() -> None:
+    made = conversions("pconvs")
+    made = [r for r in made if r["label"] in ("dp-sgd", "randomized-response")]
+    (by_loss,) = crossovers(made)
+    assert by_loss.metric == "poisson_loss"
+    assert by_loss.points[0].ahead == "dp-sgd"
+    assert by_loss.points[-1].ahead == "randomized-response"
+    for metric in ("d2", "deviance"):
+        (other,) = crossovers(made, metric)
+        assert other.intervals == by_loss.intervals
+    assert "by Poisson loss: they cross between" in " ".join(crossing_sentences(made).split())
+    with pytest.raises(UsageError, match=r"poisson_loss, deviance, d2, not by 'auc'"):
+        crossovers(made, "auc")
+
+
+def test_counts_are_tuned_by_poisson_loss_on_validation_rows() -> None:
+    made = [
+        record(
+            "dp-sgd",
+            1.0,
+            0,
+            task="pconvs",
+            metric="d2",
+            candidate={"rate": rate},
+            validation=count_scores(d2),
+            test=count_scores(0.05),
+        )
+        for rate, d2 in ((0.1, 0.02), (0.3, 0.04), (1.0, -2.0))
+    ]
+    summary = summarize(made)
+    assert summary["candidate"].tolist() == ["rate=0.3"]
+    assert "Tuned by mean validation Poisson loss" in " ".join(table(summary).split())
 
 
 def test_crossing_sentences_are_ready_to_print() -> None:

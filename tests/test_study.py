@@ -107,6 +107,25 @@ def test_a_resolved_study_of_prepared_data_does_not_state_what_only_the_syntheti
     assert resolved(study)["data"] == {"source": source, "split": [0.8, 0.1, 0.1]}
 
 
+def test_a_count_study_keeps_its_cap_figure_and_metric_when_resolved(tmp_path):
+    study = tiny.study(
+        tmp_path, {"name": "rr-on-bins", "prior": [0.9, 0.06, 0.04]}, task="pconvs", cap=2,
+        figure="effective-sample-size", metric="d2",
+    )  # fmt: skip
+    path = tmp_path / "resolved.toml"
+    path.write_text(tomli_w.dumps(resolved(study)))
+    again = load(str(path))
+    assert (again.cap, again.figure, again.metric) == (2, "effective-sample-size", "d2")
+    assert again.entries[0].parameters["prior"] == [0.9, 0.06, 0.04]
+    assert [identity(c) for c in expand(again)] == [identity(c) for c in expand(study)]
+
+
+def test_tasks_choose_their_own_metric(tmp_path):
+    chosen = {task: tiny.study(tmp_path, task=task).metric for task in ("pctr", "pcvr")}
+    chosen["pconvs"] = tiny.study(tmp_path, task="pconvs", cap=5).metric
+    assert chosen == {"pctr": "auc", "pcvr": "auc", "pconvs": "poisson_loss"}
+
+
 # --- files ---------------------------------------------------------------------------------------
 
 
@@ -137,7 +156,15 @@ MISTAKES = {
     "task of another type": ({"task": 3}, "task must be text"),
     "unknown kind": ({"kind": "trian"}, "kind must be one of train", "did you mean 'train'"),
     "unknown figure": ({"figure": "pie"}, "figure must be one of utility", "'pie'"),
-    "unknown metric": ({"metric": "acu"}, "metric must be one of auc, log_loss", "mean 'auc'"),
+    "unknown metric": ({"metric": "acu"}, "metric must be one of auc, ", "mean 'auc'"),
+    "metric of another task": ({"metric": "d2"}, "metric must be one of auc, ", "'d2'"),
+    "cap of a binary task": ({"cap": 3}, "task: cap is for counts", "'pctr'"),
+    "count without a cap": ({"task": "pconvs"}, "task: task 'pconvs' needs cap", "public"),
+    "cap of zero": (
+        {"task": "pconvs", "cap": 0},
+        "task: cap of pconvs must lie between 1 and 1,000",
+    ),
+    "cap that is no count": ({"task": "pconvs", "cap": 2.5}, "cap must be a whole number"),
     "unknown relation": ({"neighboring": "zero_out"}, "neighboring", "did you mean 'zero-out'"),
     "unknown accountant": ({"accountant": "pdl"}, "accountant", "pld, rdp", "did you mean 'pld'"),
     "no seeds": ({"seeds": 0}, "seeds must be at least 1", "got 0"),

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from dpcompare_mechanisms.dp_sgd import DPSGD
 from dpcompare_mechanisms.non_private import NonPrivate
@@ -10,11 +11,14 @@ from flax import struct
 
 from dpcompare import steps, trainer
 from dpcompare.data.dataset import Features
+from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import GradientRelease, Mechanism
+from dpcompare.model import Model
 from dpcompare.optimizers import OPTIMIZERS, Recipe
 from dpcompare.privacy import Schedule
 from dpcompare.tasks import PCTR
+from dpcompare.tasks import find as find_task
 from dpcompare.trainer import Streams, predict, train
 from tests.networks import assert_close, random_batch, random_model
 
@@ -276,5 +280,96 @@ def test_predictions_do_not_depend_on_how_rows_are_chunked(monkeypatch):
     np.testing.assert_allclose(expected, direct, rtol=1e-5)
 
 
-def test_features_are_a_pair():
-    assert Features._fields == ("numeric", "ids")
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+def test_weight_decay_is_an_l2_penalty_on_all_weights_but_biases(optimizer):
+    """Against optax on dense gradients, whole batches, a few steps."""
+    model, rate, decay, steps_taken = random_model()[0], 0.05, 0.3, 4
+    features, labels = rows_of(model, 40)
+    recipe = Recipe(optimizer, rate, "constant", weight_decay=decay, lazy_noise="always")
+    _, after = run(
+        NonPrivate(), Schedule(40, 40, steps_taken, "shuffle"), recipe, n=40, model=model
+    )
+
+    def mean_loss(parameters):
+        return jnp.mean(PCTR.loss(model.logits(parameters, features), labels))
+
+    expected = start_of(model)
+    decayed = {
+        "embeddings": (True,) * len(expected["embeddings"]),
+        "tower": {name: {"kernel": True, "bias": False} for name in expected["tower"]},
+    }
+    rule = optax.chain(optax.add_decayed_weights(decay, decayed), OPTIMIZERS[optimizer](0.9))
+    state = rule.init(expected)
+    for _ in range(steps_taken):
+        update, state = rule.update(jax.grad(mean_loss)(expected), state, expected)
+        expected = jax.tree.map(lambda p, u: p - rate * u, expected, update)
+    np.testing.assert_allclose(
+        np.concatenate([np.ravel(buffer) for buffer in after["embeddings"]]),
+        model.tables.cut(expected["embeddings"][0], len(model.tables.sizes))[0],
+        rtol=2e-3,
+        atol=1e-5,
+    )
+    assert_close(after["tower"], expected["tower"], 2e-3)
+
+
+def test_decay_comes_after_the_noise_and_shrinks_what_was_there():
+    schedule = Schedule(200, 20, 1, "poisson")
+    model = random_model()[0]
+    still = calibrated(noise_multiplier=0.0)
+    recipe = Recipe("sgd", 0.5, "constant", weight_decay=0.2)
+    _, after = run(still, schedule, recipe, model=model)
+    start = start_of(model)["tower"]["output"]
+    np.testing.assert_allclose(after["tower"]["output"]["kernel"], 0.9 * start["kernel"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("task", "rate"), [(PCTR, 0.03), (find_task("pconvs", 5), 1.7)])
+def test_a_base_rate_sets_the_output_bias_and_nothing_else(task, rate):
+    model = random_model()[0]
+    features, labels = rows_of(model, 200)
+    still = calibrated(noise_multiplier=0.0)
+    trained = [
+        train(
+            still, task, model, features, labels, Schedule(200, 20, 1, "poisson"),
+            Recipe("sgd", 1.0, "constant", base_rate=base_rate), Streams(("shared",), ("noise",)),
+        )
+        for base_rate in (0.0, rate)
+    ]  # fmt: skip
+    plain, started = (parameters["tower"]["output"] for parameters in trained)
+    np.testing.assert_array_equal(started["kernel"], plain["kernel"])
+    assert float(task.predict(started["bias"])[0]) == pytest.approx(rate, rel=1e-5)
+    assert float(plain["bias"][0]) == 0
+
+
+def test_an_exposure_adds_to_the_output_in_training_and_prediction():
+    """An offset of c for every row is what an output bias of c would be."""
+    model, parameters = random_model()
+    features, labels = rows_of(model, 60)
+    shifted = features._replace(offset=jnp.full(60, 0.7))
+    direct = jax.nn.sigmoid(model.logits(parameters, features) + 0.7)
+    found = predict(NonPrivate(), PCTR, model, parameters, shifted)
+    np.testing.assert_allclose(found, direct, rtol=1e-5)
+
+    slopes = []
+    for rows in (features, shifted):
+        after = train(
+            NonPrivate(), PCTR, model, rows, labels, Schedule(60, 60, 1, "shuffle"),
+            Recipe("sgd", 1.0, "constant"), Streams(("shared",), ()),
+        )  # fmt: skip
+        slopes.append(float(after["tower"]["output"]["bias"][0]))
+    start = model.init(trainer.jax_key("init", "shared"))
+    for slope, offset in zip(slopes, (0.0, 0.7), strict=True):
+        expected = jnp.mean(jax.nn.sigmoid(model.logits(start, features) + offset) - labels)
+        assert slope == pytest.approx(-float(expected), rel=1e-4)
+
+
+@pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("mechanism", [NonPrivate(), calibrated(DPSGD)], ids=["plain", "dp-sgd"])
+def test_a_log_without_categories_trains(optimizer, mechanism):
+    model = Model(3, EmbeddingTables(()), (4,))
+    features = Features(np.ones((50, 3), np.float32), np.zeros((50, 0), np.int32))
+    after = train(
+        mechanism, PCTR, model, features, jnp.ones(50),
+        Schedule(50, 10, 3, mechanism.sampling), Recipe(optimizer, 0.1), Streams(("a",), ("b",)),
+    )  # fmt: skip
+    assert np.all(np.isfinite(flat(after)))
+    assert np.any(flat(after) != flat(start_of(model, ("a",))))

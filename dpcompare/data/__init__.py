@@ -10,11 +10,11 @@ from dpcompare.data.dataset import (
     Vocabulary,
     encode,
     load_prepared,
-    split_rows,
 )
 from dpcompare.data.manifest import Manifest, read_manifest
 from dpcompare.data.prepare import prepare
-from dpcompare.data.schema import Column, Schema, bundled_schemas, load_schema
+from dpcompare.data.schema import Column, Schema, Target, bundled_schemas, load_schema
+from dpcompare.data.splits import split_rows
 from dpcompare.data.synthetic import SCHEMA as SYNTHETIC_SCHEMA
 from dpcompare.data.synthetic import synthetic, synthetic_checksum, write_text
 
@@ -27,6 +27,7 @@ __all__ = [
     "HashBuckets",
     "Manifest",
     "Schema",
+    "Target",
     "Vocabulary",
     "bundled_schemas",
     "encode",
@@ -45,7 +46,12 @@ DEFAULT_ROWS = 125_000
 
 
 def load(
-    source: str | Path, *, rows: int | None = None, seed: int = 0, base_rate: float = 0.25
+    source: str | Path,
+    *,
+    rows: int | None = None,
+    seed: int = 0,
+    base_rate: float = 0.25,
+    conversion_rate: float = 0.03,
 ) -> Dataset:
     """The synthetic log, or a prepared folder.
 
@@ -55,12 +61,13 @@ def load(
             folder.
         seed: picks the synthetic rows; a folder has none.
         base_rate: mean click rate of the synthetic log.
+        conversion_rate: its mean conversion rate.
 
     Raises:
         UsageError: an argument is out of range.
         DpcompareError: the path is not a prepared data set.
     """
     if source == "synthetic":
-        return synthetic(DEFAULT_ROWS if rows is None else rows, seed, base_rate)
+        return synthetic(DEFAULT_ROWS if rows is None else rows, seed, base_rate, conversion_rate)
     dataset = load_prepared(Path(source))
     return dataset if rows is None else dataset.head(rows)

@@ -1,14 +1,16 @@
-"""The shape of the synthetic ads log: what its columns look like and what they say about a click.
+"""The shape of the synthetic ads log: its columns, and what they say about clicks and conversions.
 
 The marginal distributions follow the Criteo Display Advertising log (Kaggle, 2014): summary figures
 of its first 10,000 rows (rounded shares, no row and no value of it), and cardinalities of the order
 that facebookresearch/dlrm prints for the whole file. The click model is made up: its strengths are
-set so that the best possible AUC is about .81, close to what is known of such logs.
+set so that the best possible AUC is about .81, close to what is known of such logs. So is the
+conversion model; its strengths lie on columns with few values, so that it can be learnt from the
+few conversions that there are.
 """
 
 from typing import NamedTuple
 
-VERSION = 1  # part of the checksum: raise it when any number here or any draw changes
+VERSION = 2  # part of the checksum: raise it when any number here or any draw changes
 
 Points = tuple[tuple[int, float], ...]
 
@@ -237,3 +239,37 @@ RARE_DECAY = 0.5
 # The log-odds grow by this much over the log. The click rate of the Criteo log rose from .218 in
 # its first rows to .265 on its seventh day; this gives the same factor at the default base rate.
 DRIFT = 0.40
+
+# What a column adds to the log-odds of a conversion (first table) and to the log of the mean count
+# (second table). Numbers: the slope per unit of the transformed value t, around t = 1; a missing
+# one counts as t = 0. Categories: the standard deviation over frequent values; rare ones add less,
+# those that share a slot nothing.
+# fmt: off
+CONVERSION_EFFECTS: dict[str, float] = {
+    "I1": 0.30, "I2": -0.25, "I3": 0.20, "I5": -0.35, "I6": 0.35, "I8": 0.25, "I11": -0.30,
+    "C2": 0.30, "C5": 0.40, "C6": 0.40, "C8": 0.40, "C14": 0.40, "C17": 0.40, "C20": 0.40,
+    "C23": 0.40, "C25": 0.30,
+}
+COUNT_EFFECTS: dict[str, float] = {
+    "I2": 0.40, "I4": 0.40, "I5": 0.35, "I7": 0.35, "I9": -0.35, "I11": 0.30, "I13": -0.35,
+    "C1": 0.30, "C6": 0.45, "C9": 0.50, "C14": 0.35, "C17": 0.35, "C19": 0.35, "C22": 0.40,
+    "C23": 0.40,
+}
+# fmt: on
+
+# As PAIRS, with the same second effects; only columns of PAIRS have any.
+CONVERSION_PAIRS: tuple[tuple[str, str, float], ...] = (("C6", "C14", 0.2), ("C17", "I11", 0.2))
+COUNT_PAIRS: tuple[tuple[str, str, float], ...] = (("C20", "C23", 0.2), ("C2", "I6", 0.2))
+
+# What likely clicks tell about conversions, and likely conversions about their number: this share
+# of the one's log-odds, without drift and intercept, is part of the other's.
+CONVERSION_FROM_CLICK = 0.3
+COUNT_FROM_CONVERSION = 0.4
+
+# Growth over the log, as DRIFT: of the log-odds of a conversion and of the log of the mean count.
+CONVERSION_DRIFT = 0.3
+
+# Counts are Poisson with mean G m: m is known, G is gamma distributed with mean 1 and this shape.
+COUNT_INTERCEPT = -2.06  # so that the mean count is about .19
+COUNT_BOUNDS = (-6.0, 2.0)  # of log m
+GAMMA_SHAPE = 0.5

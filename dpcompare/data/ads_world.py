@@ -26,6 +26,9 @@ SLOT_BITS = 14
 SLOTS = 1 << SLOT_BITS
 MISSING_SLOT = SLOTS
 
+_CONVERSION_STRENGTHS = (ads_shape.CONVERSION_EFFECTS, ads_shape.COUNT_EFFECTS)
+_CONVERSION_SALTS = (2000, 3000)  # added to the column's own
+
 
 class NumericTable(NamedTuple):
     """A numeric column by slot; the last of SLOTS + 1 entries is "missing".
@@ -36,6 +39,8 @@ class NumericTable(NamedTuple):
         width: uint64, how many values the slot spans.
         effect: float64, what the slot adds to the log-odds.
         second_effect: float64, its factor in products of two columns, or None.
+        conversions: (SLOTS + 1, 2) float64, what the slot adds to the log-odds of a conversion
+            and to the log of the mean count, or None.
     """
 
     missing: str
@@ -43,6 +48,7 @@ class NumericTable(NamedTuple):
     width: UInt64Array
     effect: Float64Array
     second_effect: Float64Array | None
+    conversions: Float64Array | None
 
 
 class CategoryTable(NamedTuple):
@@ -59,6 +65,7 @@ class CategoryTable(NamedTuple):
         effect: float64, the log-odds of the slot's value, 0 from `first_wide` on.
         spread: float64, the standard deviation of the log-odds of the slot's values.
         second_effect: float64, its factor in products of two columns, or None.
+        conversions: as in :class:`NumericTable`; 0 from `first_wide` on.
     """
 
     missing: str
@@ -71,6 +78,7 @@ class CategoryTable(NamedTuple):
     effect: Float64Array
     spread: Float64Array
     second_effect: Float64Array | None
+    conversions: Float64Array | None
 
     def value_of(self, ranks: UInt64Array) -> UInt32Array:
         """The value of each rank: different ranks of a column have different values."""
@@ -91,11 +99,11 @@ def world() -> World:
     scales = {column.name: column.scale for column in load_schema("criteo-kaggle").numeric}
     return World(
         {
-            name: _numeric_table(shape, scales[name], name in paired)
+            name: _numeric_table(name, shape, scales[name], name in paired)
             for name, shape in ads_shape.NUMERIC.items()
         },
         {
-            name: _category_table(shape, salt, name in paired)
+            name: _category_table(name, shape, salt, name in paired)
             for salt, (name, shape) in enumerate(ads_shape.CATEGORIES.items(), start=1)
         },
     )
@@ -139,7 +147,7 @@ def slot_ranges(lowest: int, at_most: Points) -> tuple[npt.NDArray[np.int64], UI
     return bounds[:-1], np.maximum(np.diff(bounds), 1).astype(np.uint64)
 
 
-def _numeric_table(shape: NumericShape, scale: float, paired: bool) -> NumericTable:
+def _numeric_table(name: str, shape: NumericShape, scale: float, paired: bool) -> NumericTable:
     first, width = slot_ranges(shape.lowest, shape.at_most)
     distance = signed_log(first + (width - 1) / 2, scale).astype(np.float64) - 1.0
     effect = shape.slope * distance + shape.bend * distance**2
@@ -149,10 +157,11 @@ def _numeric_table(shape: NumericShape, scale: float, paired: bool) -> NumericTa
         width=np.append(width, np.uint64(1)),
         effect=np.append(effect, shape.absent),
         second_effect=np.append(np.tanh(2 * distance), 0.0) if paired else None,
+        conversions=_conversions(name, [np.append(distance, -1.0)] * 2),
     )
 
 
-def _category_table(shape: CategoryShape, salt: int, paired: bool) -> CategoryTable:
+def _category_table(name: str, shape: CategoryShape, salt: int, paired: bool) -> CategoryTable:
     first, width = slot_ranges(0, tuple((rank - 1, share) for rank, share in shape.covered))
     base = np.append(first.astype(np.uint64), np.uint64(0))
     values = scramble(base, salt)
@@ -168,6 +177,9 @@ def _category_table(shape: CategoryShape, salt: int, paired: bool) -> CategoryTa
     effect_of = np.append(values[:SLOTS], np.uint32(0xFFFFFFFF))
     effect = shape.strength * decay * effects(effect_of, salt)
     effect[first_wide:MISSING_SLOT] = 0.0
+    own = [decay * effects(effect_of, salt + offset) for offset in _CONVERSION_SALTS]
+    for each in own:
+        each[first_wide:MISSING_SLOT] = 0.0
     return CategoryTable(
         missing=shape.missing,
         salt=salt,
@@ -179,4 +191,11 @@ def _category_table(shape: CategoryShape, salt: int, paired: bool) -> CategoryTa
         effect=effect,
         spread=shape.strength * decay,
         second_effect=decay * effects(effect_of, salt + 1000) if paired else None,
+        conversions=_conversions(name, own),
     )
+
+
+def _conversions(name: str, own: list[Float64Array]) -> Float64Array | None:
+    """Scale the effects of a column on a conversion and on the count to their strengths."""
+    strengths = [table.get(name, 0.0) for table in _CONVERSION_STRENGTHS]
+    return np.stack(own, axis=1) * strengths if any(strengths) else None

@@ -1,79 +1,29 @@
-"""Column files: batches of rows go in, `.npy` files and facts about them come out."""
+"""The column writer: batches of rows go in, column files and facts about them come out."""
 
 import hashlib
-import io
 import math
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from dpcompare.data.convert import labels, numbers
+from dpcompare.data.column_file import ColumnFile
+from dpcompare.data.convert import exposures, numbers
 from dpcompare.data.hashing import HASH_RULE, MISSING, hash_text
-from dpcompare.data.manifest import CATEGORIES_FILE, FORMAT, NUMERIC_FILE, label_file
+from dpcompare.data.journeys import Journeys, UInt64Array, journey_keys
+from dpcompare.data.labels import label_writers
+from dpcompare.data.manifest import (
+    CATEGORIES_FILE,
+    EXPOSURE_FILE,
+    FORMAT,
+    JOURNEYS_FILE,
+    NUMERIC_FILE,
+)
 from dpcompare.data.numeric import NUMERIC_RULE, signed_log
-from dpcompare.data.schema import LABEL_KINDS, LABEL_TYPES, LabelKind, Schema
+from dpcompare.data.schema import Schema
 from dpcompare.data.sources import Batch
 from dpcompare.data.summary import DISTINCT_RULE, DistinctValues, RepeatedRows, RowHash
-
-
-class ColumnFile:
-    """A `.npy` file that grows by appended rows; its header is completed at the end."""
-
-    def __init__(self, path: Path, dtype: Any, width: int | None = None) -> None:
-        self.path = path
-        self._dtype = np.dtype(dtype)
-        self._row_shape = () if width is None else (width,)
-        self._file = path.open("wb")
-        self._header_bytes = self._file.write(self._header(0))
-
-    def append(self, rows: npt.NDArray[Any]) -> None:
-        """Add rows of the file's type and width."""
-        self._file.write(np.ascontiguousarray(rows).data)
-
-    def finish(self, rows: int) -> dict[str, Any]:
-        """Complete the file; its bytes and sha256."""
-        header = self._header(rows)
-        assert len(header) == self._header_bytes  # numpy pads headers so that rows can grow
-        self._file.seek(0)
-        self._file.write(header)
-        self.close()
-        with self.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return {"bytes": self.path.stat().st_size, "sha256": digest}
-
-    def close(self) -> None:
-        """Close the file, complete or not."""
-        self._file.close()
-
-    def _header(self, rows: int) -> bytes:
-        buffer = io.BytesIO()
-        np.lib.format.write_array_header_1_0(
-            buffer,
-            {
-                "descr": np.lib.format.dtype_to_descr(self._dtype),
-                "fortran_order": False,
-                "shape": (rows, *self._row_shape),
-            },
-        )
-        return buffer.getvalue()
-
-
-class _Range:
-    """Minimum, maximum and missing values of numbers that stream by."""
-
-    def __init__(self) -> None:
-        self.low = math.inf
-        self.high = -math.inf
-        self.missing = 0
-        self.total = 0.0
-        self.fractions = False
-
-    def add(self, values: npt.NDArray[Any]) -> None:
-        self.missing += int(np.count_nonzero(values != values))
-        self.low = min(self.low, float(np.fmin.reduce(values)))  # min keeps the old value if NaN
-        self.high = max(self.high, float(np.fmax.reduce(values)))
+from dpcompare.data.value_range import ValueRange
 
 
 class ColumnWriter:
@@ -82,15 +32,18 @@ class ColumnWriter:
     def __init__(self, folder: Path, schema: Schema) -> None:
         self.rows = 0
         self._schema = schema
-        self._kinds: dict[str, LabelKind] = {task: LABEL_KINDS[task] for task in schema.tasks}
+        self._labels = label_writers(folder, schema)
         self._numeric = ColumnFile(folder / NUMERIC_FILE, np.float32, len(schema.numeric))
         self._categories = ColumnFile(folder / CATEGORIES_FILE, np.uint32, len(schema.categorical))
-        self._labels = {
-            task: ColumnFile(folder / label_file(task), LABEL_TYPES[kind])
-            for task, kind in self._kinds.items()
-        }
-        self._ranges = {column.name: _Range() for column in schema.numeric}
-        self._label_ranges = {task: _Range() for task in schema.tasks}
+        self._exposure: ColumnFile | None = None
+        if schema.exposure:
+            self._exposure = ColumnFile(folder / EXPOSURE_FILE, np.float32)
+        self._journey_numbers: ColumnFile | None = None
+        if schema.journey:
+            self._journey_numbers = ColumnFile(folder / JOURNEYS_FILE, np.int64)
+        self._journey_keys: list[UInt64Array] = []
+        self._ranges = {column.name: ValueRange() for column in schema.numeric}
+        self._exposure_range = ValueRange()
         self._distinct = {column.name: DistinctValues() for column in schema.categorical}
         self._missing = {column.name: 0 for column in schema.categorical}
         self._repeated = RepeatedRows()
@@ -110,21 +63,14 @@ class ColumnWriter:
         """
         rows = len(next(iter(batch.columns.values())))
         row_hash = RowHash(rows)
-        self._add_labels(batch, row_hash)
+        for label in self._labels.values():
+            row_hash.add(label.add(batch))
         self._add_numeric(batch, rows, row_hash)
         self._add_categories(batch, rows, row_hash)
+        self._add_exposure(batch, row_hash)
+        self._add_journeys(batch, row_hash)
         self._repeated.add(row_hash.finish())
         self.rows += rows
-
-    def _add_labels(self, batch: Batch, row_hash: RowHash) -> None:
-        for task, name in self._schema.tasks.items():
-            label = labels(batch, name, self._kinds[task])
-            span = self._label_ranges[task]
-            span.add(label)
-            span.total += float(label.sum(dtype=np.float64))
-            span.fractions |= bool((label % 1).any())
-            self._labels[task].append(label)
-            row_hash.add(label.astype(np.float32).view(np.uint32))
 
     def _add_numeric(self, batch: Batch, rows: int, row_hash: RowHash) -> None:
         numeric = np.empty((rows, len(self._schema.numeric)), dtype=np.float32)
@@ -146,13 +92,38 @@ class ColumnWriter:
             row_hash.add(hashes)
         self._categories.append(categories)
 
+    def _add_exposure(self, batch: Batch, row_hash: RowHash) -> None:
+        column = self._schema.exposure
+        if self._exposure is None or column is None:
+            return
+        values = exposures(batch, column.name, self._schema.missing)
+        self._exposure_range.add(values)
+        self._exposure.append(values)
+        row_hash.add(values.view(np.uint32))
+
+    def _add_journeys(self, batch: Batch, row_hash: RowHash) -> None:
+        if self._journey_numbers is None:
+            return
+        keys = journey_keys(batch, self._schema.journey)
+        self._journey_keys.append(keys)
+        row_hash.add(keys.astype(np.uint32))  # rows of two journeys are never copies of one event
+
+    def tasks_without_rows(self) -> list[str]:
+        """The tasks to which no row belongs so far."""
+        return [task for task, label in self._labels.items() if label.is_empty]
+
     def finish(self) -> dict[str, Any]:
         """Complete the files; what the manifest says about the rows, as its fields."""
-        files = {file.path.name: file.finish(self.rows) for file in self._files()}
+        journeys = self._put_in_order()
+        for label in self._labels.values():
+            label.complete(journeys)
+        files = {file.path.name: file.finish() for file in self._files()}
         return {
             "checksum": self._checksum(files),
             "rows": self.rows,
-            "labels": {task: self._label_facts(task) for task in self._kinds},
+            "journeys": None if journeys is None else len(journeys.starts),
+            "labels": {task: label.facts() for task, label in self._labels.items()},
+            "exposure": self._exposure_facts(),
             "numeric": {
                 name: {
                     "missing": span.missing / self.rows,
@@ -174,17 +145,27 @@ class ColumnWriter:
             "files": files,
         }
 
-    def _label_facts(self, task: str) -> dict[str, Any]:
-        span = self._label_ranges[task]
-        return {
-            "column": self._schema.tasks[task],
-            "kind": self._kinds[task],
-            "total": span.total,
-            "mean": span.total / self.rows,
-            "min": span.low,
-            "max": span.high,
-            "fractions": span.fractions,
-        }
+    def _put_in_order(self) -> Journeys | None:
+        """Bring the rows of each journey together, if there are journeys."""
+        if self._journey_numbers is None:
+            return None
+        journeys = Journeys.of(self._take_keys())
+        self._journey_numbers.append(journeys.numbers)
+        for file in (self._numeric, self._categories, self._exposure):
+            if file is not None:
+                file.reorder(journeys.order)
+        return journeys
+
+    def _take_keys(self) -> UInt64Array:
+        """All keys; whoever asks holds the only copy, so that it can be freed."""
+        keys = np.concatenate(self._journey_keys)
+        self._journey_keys.clear()
+        return keys
+
+    def _exposure_facts(self) -> dict[str, float] | None:
+        if self._exposure is None:
+            return None
+        return {"min": self._exposure_range.low, "max": self._exposure_range.high}
 
     def _checksum(self, files: dict[str, dict[str, Any]]) -> str:
         digest = hashlib.sha256(f"dpcompare prepared data, format {FORMAT}\n".encode())
@@ -195,4 +176,6 @@ class ColumnWriter:
         return digest.hexdigest()
 
     def _files(self) -> list[ColumnFile]:
-        return [self._numeric, self._categories, *self._labels.values()]
+        labels = [file for label in self._labels.values() for file in label.files]
+        extra = [file for file in (self._exposure, self._journey_numbers) if file is not None]
+        return [self._numeric, self._categories, *labels, *extra]

@@ -1,8 +1,7 @@
 """A data set in memory or memory-mapped, its split in time order, and its encoding for a model."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -12,13 +11,17 @@ import numpy.typing as npt
 from dpcompare.data.hashing import HASH_RULE, MISSING
 from dpcompare.data.manifest import (
     CATEGORIES_FILE,
+    EXPOSURE_FILE,
+    JOURNEYS_FILE,
     NUMERIC_FILE,
     Manifest,
     label_file,
     read_manifest,
+    rows_file,
 )
 from dpcompare.data.numeric import NUMERIC_RULE
-from dpcompare.data.schema import LABEL_TYPES, Schema
+from dpcompare.data.schema import LABEL_KINDS, LABEL_TYPES, Schema
+from dpcompare.data.splits import split_rows
 from dpcompare.errors import DpcompareError, UsageError
 
 MISSING_ID = 0
@@ -33,28 +36,38 @@ class Features(NamedTuple):
     Attributes:
         numeric: (n, N) float32, transformed; NaN = missing.
         ids: (n, F) int32; column j holds 0 to sizes[j] - 1 of its encoder.
+        offset: (n,) float32, added to the network's output (the log of an exposure), or None.
 
-    Both are numpy arrays here, and jax arrays inside compiled code.
+    All are numpy arrays here, and jax arrays inside compiled code.
     """
 
     numeric: Any
     ids: Any
+    offset: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """Rows in time order, before any encoding.
 
+    Where a log has journeys (rows that belong together, such as all ads that one person saw of one
+    campaign), the rows of each follow each other and the journeys are in the order of their first
+    rows.
+
     Attributes:
         name: of the schema, or "synthetic".
         checksum: identifies the content; equal checksums mean equal arrays.
         numeric: (n, N) float32, transformed; NaN = missing.
         categories: (n, F) uint32 hashes of the category text; 0 = missing.
-        labels: for each task (n,) uint8 of 0 and 1, or (n,) float32 counts.
-        true_rates: (n,) float64, the probability behind each label, where it is known.
+        labels: for each task a uint8 of 0 and 1, or a float32 count, for each row of the task.
+        true_rates: for each task whose rates are known a float64 for each row of the task: the
+            probability or the mean count behind its label.
         numeric_names: N names.
         categorical_names: F names.
         description: the rules that made the arrays, as plain values for a record.
+        rows_of: for each task that has some of the rows only, their positions, int64, ascending.
+        exposure: (n,) float32 above 0, what the counts are relative to; or None.
+        journeys: (n,) int64, the journey of each row, from 0, never decreasing; or None.
     """
 
     name: str
@@ -62,18 +75,64 @@ class Dataset:
     numeric: npt.NDArray[np.float32]
     categories: npt.NDArray[np.uint32]
     labels: dict[str, npt.NDArray[Any]]
-    true_rates: npt.NDArray[np.float64] | None
+    true_rates: dict[str, npt.NDArray[np.float64]]
     numeric_names: tuple[str, ...]
     categorical_names: tuple[str, ...]
     description: dict[str, Any]
+    rows_of: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    exposure: npt.NDArray[np.float32] | None = None
+    journeys: npt.NDArray[np.int64] | None = None
 
     @property
     def rows(self) -> int:
         """n."""
         return len(self.numeric)
 
+    def for_task(self, task: str) -> "Dataset":
+        """The rows of one task with its label alone; nothing is copied if the task has all rows.
+
+        A task of 0/1 labels gets no exposure: it has no count to put in relation.
+
+        Raises:
+            DpcompareError: there is no such task.
+        """
+        self._require(task)
+        exposure = self.exposure if LABEL_KINDS[task] == "count" else None
+        rows = self.rows_of.get(task)
+        chosen = self if rows is None else self._at(rows)
+        if exposure is not None and rows is not None:
+            exposure = exposure[rows]
+        return replace(
+            chosen,
+            checksum=f"{self.checksum}:{task}",
+            labels={task: self.labels[task]},
+            true_rates={name: self.true_rates[name] for name in self.true_rates if name == task},
+            rows_of={},
+            exposure=exposure,
+            description={**self.description, "rows": chosen.rows},
+        )
+
+    def parts(
+        self, task: str, shares: Sequence[float] = (0.8, 0.1, 0.1)
+    ) -> tuple[slice, slice, slice]:
+        """Train, validation and test as positions within :meth:`for_task`, by :func:`split_rows`.
+
+        No journey is in two parts.
+
+        Raises:
+            DpcompareError: there is no such task.
+            UsageError: the shares are no shares, or a part would be empty.
+        """
+        self._require(task)
+        journeys = self.journeys
+        if journeys is not None and task in self.rows_of:
+            journeys = journeys[self.rows_of[task]]
+        return split_rows(len(self.labels[task]), shares, journeys)
+
     def head(self, rows: int) -> "Dataset":
-        """The first `rows` rows, without copying.
+        """The first `rows` rows, without copying; of each task those of its rows among them.
+
+        The last journey may be cut; a label counted over a whole journey stays as it is.
 
         Raises:
             UsageError: there are fewer, or `rows` is below 1.
@@ -82,16 +141,32 @@ class Dataset:
             raise UsageError(f"{self.name} has {self.rows:,} rows, so rows cannot be {rows:,}")
         if rows == self.rows:
             return self
-        return Dataset(
-            name=self.name,
+        kept = dict.fromkeys(self.labels, rows)
+        kept |= {task: int(np.searchsorted(at, rows)) for task, at in self.rows_of.items()}
+        return replace(
+            self._at(slice(0, rows)),
             checksum=f"{self.checksum}:first-{rows}",
-            numeric=self.numeric[:rows],
-            categories=self.categories[:rows],
-            labels={task: label[:rows] for task, label in self.labels.items()},
-            true_rates=None if self.true_rates is None else self.true_rates[:rows],
-            numeric_names=self.numeric_names,
-            categorical_names=self.categorical_names,
+            labels={task: label[: kept[task]] for task, label in self.labels.items()},
+            true_rates={task: rates[: kept[task]] for task, rates in self.true_rates.items()},
+            rows_of={task: at[: kept[task]] for task, at in self.rows_of.items()},
+            exposure=None if self.exposure is None else self.exposure[:rows],
             description={**self.description, "rows": rows},
+        )
+
+    def _require(self, task: str) -> None:
+        if task not in self.labels:
+            raise DpcompareError(
+                f"the data set {self.name} has no label for task {task!r}; it has: "
+                f"{', '.join(self.labels)}"
+            )
+
+    def _at(self, rows: slice | npt.NDArray[np.int64]) -> "Dataset":
+        """The features and journeys of some rows."""
+        return replace(
+            self,
+            numeric=self.numeric[rows],
+            categories=self.categories[rows],
+            journeys=None if self.journeys is None else self.journeys[rows],
         )
 
 
@@ -116,37 +191,48 @@ def load_prepared(path: Path) -> Dataset:
     """
     manifest = read_manifest(path)
     schema = manifest.restored_schema()
+    n, labels = manifest.rows, manifest.labels
+    own_rows = [task for task, target in schema.tasks.items() if target.has_own_rows]
     return Dataset(
         name=manifest.name,
         checksum=manifest.checksum,
-        numeric=_map(path, NUMERIC_FILE, manifest, np.float32, len(schema.numeric)),
-        categories=_map(path, CATEGORIES_FILE, manifest, np.uint32, len(schema.categorical)),
+        numeric=_map(path, NUMERIC_FILE, manifest, np.float32, (n, len(schema.numeric))),
+        categories=_map(path, CATEGORIES_FILE, manifest, np.uint32, (n, len(schema.categorical))),
         labels={
-            task: _map(path, label_file(task), manifest, LABEL_TYPES[label["kind"]])
-            for task, label in manifest.labels.items()
+            task: _map(path, label_file(task), manifest, LABEL_TYPES[facts["kind"]], facts["rows"])
+            for task, facts in labels.items()
         },
-        true_rates=None,
+        true_rates={},
         numeric_names=tuple(column.name for column in schema.numeric),
         categorical_names=tuple(column.name for column in schema.categorical),
         description={
             **describe(schema),
+            "labels": {task: target.rule() for task, target in schema.tasks.items()},
+            "journey": list(schema.journey),
+            "exposure": schema.exposure.name if schema.exposure else None,
             "source": [entry["name"] for entry in manifest.sources],
-            "rows": manifest.rows,
+            "rows": n,
         },
+        rows_of={
+            task: _map(path, rows_file(task), manifest, np.int64, labels[task]["rows"])
+            for task in own_rows
+        },
+        exposure=_map(path, EXPOSURE_FILE, manifest, np.float32, n) if schema.exposure else None,
+        journeys=_map(path, JOURNEYS_FILE, manifest, np.int64, n) if schema.journey else None,
     )
 
 
 def _map(
-    folder: Path, name: str, manifest: Manifest, dtype: Any, width: int | None = None
+    folder: Path, name: str, manifest: Manifest, dtype: Any, rows: int | tuple[int, int]
 ) -> npt.NDArray[Any]:
     path = folder / name
-    shape = (manifest.rows,) if width is None else (manifest.rows, width)
+    shape = (rows,) if isinstance(rows, int) else rows
     try:
         if path.stat().st_size != manifest.files[name]["bytes"]:
             raise ValueError(
                 f"it has {path.stat().st_size:,} bytes instead of {manifest.files[name]['bytes']:,}"
             )
-        if width == 0:  # an empty array cannot be mapped
+        if 0 in shape:  # an empty array cannot be mapped
             return np.empty(shape, dtype=dtype)
         array = np.lib.format.open_memmap(path, mode="r")
         if (array.shape, array.dtype) != (shape, np.dtype(dtype)):
@@ -154,32 +240,6 @@ def _map(
     except (OSError, ValueError, KeyError) as error:
         raise DpcompareError(f"{path} is damaged: {error}; prepare the data again") from error
     return np.asarray(array)
-
-
-def split_rows(rows: int, shares: Sequence[float] = (0.8, 0.1, 0.1)) -> tuple[slice, slice, slice]:
-    """Cut rows by position, so in time order: train first, then validation, then test.
-
-    Args:
-        rows: n.
-        shares: three numbers above 0 that add up to 1.
-
-    Raises:
-        UsageError: the shares break that rule, or a part would be empty.
-    """
-    valid = len(shares) == 3 and all(math.isfinite(share) and share > 0 for share in shares)
-    if not valid or abs(math.fsum(shares) - 1) > 1e-9:
-        raise UsageError(
-            "split must be three numbers above 0 that add up to 1 (train, validation, test), "
-            f"got {list(shares)}"
-        )
-    first = round(rows * shares[0])
-    second = round(rows * (shares[0] + shares[1]))
-    if not 0 < first < second < rows:
-        raise UsageError(
-            f"{rows:,} rows are too few for the split {list(shares)}: "
-            "train, validation and test need at least one row each"
-        )
-    return slice(0, first), slice(first, second), slice(second, rows)
 
 
 class Encoder(Protocol):
@@ -249,7 +309,9 @@ class Vocabulary:
     learnt = True
 
     @classmethod
-    def learn(cls, dataset: Dataset, train_rows: slice, min_count: int = 10) -> "Vocabulary":
+    def learn(
+        cls, dataset: Dataset, train_rows: slice | npt.NDArray[Any], min_count: int = 10
+    ) -> "Vocabulary":
         """The values that occur at least `min_count` times in the train rows, and in no others.
 
         Raises:
@@ -288,7 +350,7 @@ def encode(dataset: Dataset, rows: slice, encoder: Encoder) -> Features:
 
     Args:
         dataset: any data set.
-        rows: which rows, as :func:`split_rows` gives them; step 1.
+        rows: which rows, as :meth:`Dataset.parts` gives them; step 1.
         encoder: :class:`HashBuckets` or :class:`Vocabulary`, or a class with the same two members.
 
     Raises:
@@ -313,4 +375,11 @@ def encode(dataset: Dataset, rows: slice, encoder: Encoder) -> Features:
                     f"{size - 1}, but the encoder gave {found.min()} to {found.max()}"
                 )
             ids[part, column] = found
-    return Features(dataset.numeric[rows], ids)
+    return Features(dataset.numeric[rows], ids, _offset(dataset, rows))
+
+
+def _offset(dataset: Dataset, rows: slice) -> npt.NDArray[np.float32] | None:
+    """The log of the exposure, so that a rate per unit of exposure is what a network learns."""
+    if dataset.exposure is None:
+        return None
+    return np.log(dataset.exposure[rows].astype(np.float64)).astype(np.float32)

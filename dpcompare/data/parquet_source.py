@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dpcompare.catalog import near_miss
 from dpcompare.data.arrow import fixed_width, nulls
 from dpcompare.data.schema import Schema
 from dpcompare.data.sources import Batch, Notes
-from dpcompare.data.text_errors import near_miss
 from dpcompare.errors import DpcompareError
 
 BATCH_ROWS = 1 << 14
@@ -45,7 +45,7 @@ def read_parquet(path: Path, schema: Schema, notes: Notes) -> Iterator[Batch]:
 
 
 def _wanted(path: Path, found: pa.Schema, schema: Schema, notes: Notes) -> list[str]:
-    wanted = [column.name for column in schema.with_role("numeric", "categorical", "label")]
+    wanted = list(schema.wanted)
     missing = [name for name in wanted if name not in found.names]
     if missing:
         raise DpcompareError(
@@ -57,13 +57,13 @@ def _wanted(path: Path, found: pa.Schema, schema: Schema, notes: Notes) -> list[
 
 
 def _converted(batch: Batch, schema: Schema) -> Batch:
-    categorical = {column.name for column in schema.categorical}
+    as_text = {column.name for column in schema.categorical} | {*schema.journey, *schema.distinct}
     marks = pa.array(schema.missing, pa.string())
     columns = {}
     for name, array in batch.columns.items():
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
-        if name in categorical or _is_text(array.type):
+        if name in as_text or _is_text(array.type):
             array = _as_text(batch, name, array)
             array = pc.if_else(pc.is_in(array, value_set=marks), None, array)
         elif not _is_number(array.type):

@@ -10,17 +10,11 @@ from typing import Any
 
 from dpcompare.data.columns import ColumnWriter
 from dpcompare.data.dataset import load_prepared
-from dpcompare.data.manifest import (
-    CATEGORIES_FILE,
-    FORMAT,
-    MANIFEST_FILE,
-    NUMERIC_FILE,
-    Manifest,
-    label_file,
-    read_manifest,
-)
+from dpcompare.data.leaks import refuse_known_leaks
+from dpcompare.data.manifest import FORMAT, FormatError, Manifest, own_files, read_manifest
 from dpcompare.data.parquet_source import read_parquet
-from dpcompare.data.schema import LABEL_KINDS, Schema, load_schema
+from dpcompare.data.patterns import resolve
+from dpcompare.data.schema import Schema, load_schema
 from dpcompare.data.sources import Batch, Notes, expand, kind_of
 from dpcompare.data.text_source import read_text
 from dpcompare.errors import DpcompareError, UsageError
@@ -42,13 +36,14 @@ def prepare(
     """Turn raw files into a prepared folder that :func:`load_prepared` maps into memory.
 
     Files are read one after the other as text, gzip or Parquet, whatever their names say, in
-    memory that does not grow with their size. Everything is written into a temporary folder
-    beside the destination, which is renamed when it is complete: a destination exists whole or
-    not at all.
+    memory that does not grow with their size; journeys alone need up to 80 bytes a row. Everything
+    is written into a temporary folder beside the destination, which is renamed when it is complete:
+    a destination exists whole or not at all.
 
     Args:
         schema: what the columns are; or a bundled name, or the path of a .toml file.
-        sources: files in time order; a folder of Parquet files stands for its files.
+        sources: files in time order; a folder of Parquet files stands for its files, also those in
+            folders called name=value.
         destination: the folder to make. An incomplete one is replaced; one that was made of the
             same files with the same schema is kept as it is.
         repair: pad text rows whose trailing fields are missing, instead of refusing them. How many
@@ -65,6 +60,8 @@ def prepare(
     if not isinstance(schema, Schema):
         schema = load_schema(schema)
     files = expand(sources)
+    schema = resolve(schema, files)
+    refuse_known_leaks(schema.features, f"schema {schema.name}")
     stats = [_source_entry(file) for file in files]
     existing = _check_destination(destination, schema, stats, repair)
     if existing is not None:
@@ -103,9 +100,7 @@ def _prepare(
                     progress(writer.rows, (bytes_before + batch.bytes_read) / total_bytes)
             entry["rows"] = writer.rows - rows_before
             bytes_before += file.stat().st_size
-        if writer.rows == 0:
-            names = ", ".join(str(file) for file in files)
-            raise DpcompareError(f"0 rows in {names}: there is nothing to prepare")
+        _check_rows(schema, files, writer)
         facts = writer.finish()
     manifest = Manifest(
         format=FORMAT,
@@ -118,6 +113,17 @@ def _prepare(
     )
     manifest.write(folder)
     return manifest
+
+
+def _check_rows(schema: Schema, files: list[Path], writer: ColumnWriter) -> None:
+    names = ", ".join(str(file) for file in files)
+    if writer.rows == 0:
+        raise DpcompareError(f"0 rows in {names}: there is nothing to prepare")
+    for task in writer.tasks_without_rows():
+        raise DpcompareError(
+            f"task {task} has no rows: column {schema.tasks[task].rows} is 0 in every row of "
+            f"{names}. Leave the task out of a copy of the schema"
+        )
 
 
 def _batches(file: Path, schema: Schema, repair: bool, notes: Notes) -> Iterator[Batch]:
@@ -154,8 +160,12 @@ def _warnings(schema: Schema, facts: dict[str, Any], notes: Notes) -> list[str]:
                 f"{task}: every row has the label {label['min']:g}; AUC is not defined, and there "
                 "is nothing to learn. Is this test data with a made-up label?"
             )
-        if label["fractions"]:
-            found.append(f"{task}: column {label['column']} holds counts that are not whole")
+        if label["outside"]:
+            found.append(
+                f"{task}: rows in which {label['column']} is above 0 but that do not belong to the "
+                f"task ({label['rule']}) were left out of it: {label['outside']:,}, the first is "
+                f"{label['first_outside']}"
+            )
     share = facts["repeated_share"]
     if share >= REPEATED_SHARE_WARNED:
         found.append(
@@ -200,12 +210,13 @@ def _check_destination(
     if not destination.is_dir():
         raise UsageError(refused)
     names = {entry.name for entry in destination.iterdir()}
-    own = {MANIFEST_FILE, NUMERIC_FILE, CATEGORIES_FILE} | {label_file(t) for t in LABEL_KINDS}
-    if not names <= own:
+    if not names <= own_files():
         raise UsageError(refused)
     try:
         load_prepared(destination)
         manifest = read_manifest(destination)
+    except FormatError as error:
+        raise UsageError(f"{refused}. It was prepared by another version: {error}") from error
     except DpcompareError:
         return None  # incomplete, and nothing but our own files
     before = [

@@ -3,26 +3,35 @@
 Known logs are bundled; an own log is one more TOML file. `docs/data.md` explains how to write one.
 """
 
-import difflib
 import tomllib
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-
+from dpcompare.catalog import near_miss
+from dpcompare.data.leaks import refuse_known_leaks
+from dpcompare.data.targets import LABEL_KINDS, LABEL_TYPES, LabelKind, Target, read_targets
+from dpcompare.data.toml_table import Table
 from dpcompare.errors import UsageError
 
-Role = Literal["numeric", "categorical", "label", "leak", "ignore"]
-LabelKind = Literal["binary", "count"]
+__all__ = [
+    "LABEL_KINDS",
+    "LABEL_TYPES",
+    "ROLES",
+    "Column",
+    "LabelKind",
+    "Role",
+    "Schema",
+    "Target",
+    "bundled_schemas",
+    "load_schema",
+]
+
+Role = Literal["numeric", "categorical", "label", "exposure", "leak", "ignore"]
 
 ROLES: tuple[Role, ...] = get_args(Role)
-LABEL_KINDS: dict[str, LabelKind] = {"pctr": "binary", "pcvr": "binary", "pconvs": "count"}
-
-
-LABEL_TYPES: dict[LabelKind, type[Any]] = {"binary": np.uint8, "count": np.float32}
+ANY_TEXT = "*"
 
 
 @dataclass(frozen=True)
@@ -30,9 +39,12 @@ class Column:
     """One column of a log.
 
     Attributes:
-        name: as in the header, or as the user likes where the file has none.
-        role: "numeric" and "categorical" columns are features; a "label" is what a task predicts;
-            a "leak" tells the label (a column that is filled after the fact) and an "ignore" tells
+        name: as in the header, or as the user likes where the file has none. With a "*", which
+            stands for any text, it is a pattern: it stands for every column of a Parquet file that
+            matches it and has no entry of its own.
+        role: "numeric" and "categorical" columns are features; a "label" is what a task predicts,
+            or says which rows belong to a task; the "exposure" is what a count is relative to; a
+            "leak" tells the label (a column that is filled after the fact) and an "ignore" tells
             nothing: both are left out, and the manifest lists the leaks.
         integer: refuse numbers that are not whole. Numeric columns only.
         scale: public divisor of the transformed value, > 0. Numeric columns only.
@@ -42,6 +54,16 @@ class Column:
     role: Role
     integer: bool = False
     scale: float = 1.0
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether it stands for several columns."""
+        return ANY_TEXT in self.name
+
+    @property
+    def is_feature(self) -> bool:
+        """Whether a model may read it."""
+        return self.role in ("numeric", "categorical")
 
 
 @dataclass(frozen=True)
@@ -53,23 +75,25 @@ class Schema:
         title: one line for people.
         rows_in_time_order: whether earlier rows happened earlier; splits are by position.
         columns: in the order of the file; a file with a header may have them in another order.
-        tasks: the label column of each task ("pctr", "pcvr" or "pconvs").
+        tasks: the target of each task ("pctr", "pcvr" or "pconvs").
         separator: one character between fields. This and the next two are for text files.
         header: whether the first line holds the column names.
         quoting: whether a field may be wrapped in double quotes.
-        missing: texts that mean "no value" in feature columns. A number equal to one of them
+        missing: texts that mean "no value" in every column. A number equal to one of them
             ("-1.0" where "-1" is listed) is missing too.
+        journey: the columns whose equal values make rows one journey; empty: there are none.
     """
 
     name: str
     title: str
     rows_in_time_order: bool
     columns: tuple[Column, ...]
-    tasks: dict[str, str]
+    tasks: dict[str, Target]
     separator: str = ","
     header: bool = True
     quoting: bool = True
     missing: tuple[str, ...] = ("",)
+    journey: tuple[str, ...] = ()
 
     def with_role(self, *roles: Role) -> tuple[Column, ...]:
         """The columns that have one of `roles`, in order."""
@@ -85,10 +109,50 @@ class Schema:
         """The categorical features, in order."""
         return self.with_role("categorical")
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of all features, in order."""
+        return tuple(column.name for column in self.columns if column.is_feature)
+
+    @property
+    def exposure(self) -> Column | None:
+        """The exposure of each row, if the log has one."""
+        return next(iter(self.with_role("exposure")), None)
+
+    @property
+    def distinct(self) -> tuple[str, ...]:
+        """The columns whose distinct values are counted over journeys."""
+        return tuple(target.distinct for target in self.tasks.values() if target.distinct)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The columns that are read besides features, and that a row cannot do without."""
+        sources = [name for target in self.tasks.values() for name in target.sources]
+        exposure = [self.exposure.name] if self.exposure else []
+        return tuple(dict.fromkeys([*sources, *exposure, *self.journey]))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """All columns that are read, each once: features first."""
+        return tuple(dict.fromkeys([*self.features, *self.needed]))
+
     def content(self) -> dict[str, Any]:
         """Everything above as plain values, for a manifest."""
-        content = asdict(self)
-        return {**content, "columns": list(content["columns"]), "missing": list(self.missing)}
+        lists = ("columns", "missing", "journey")
+        return {key: list(value) if key in lists else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def restored(cls, content: dict[str, Any]) -> "Schema":
+        """The schema of which `content` are the plain values."""
+        return cls(
+            **{
+                **content,
+                "columns": tuple(Column(**column) for column in content["columns"]),
+                "tasks": {task: Target(**target) for task, target in content["tasks"].items()},
+                "missing": tuple(content["missing"]),
+                "journey": tuple(content["journey"]),
+            }
+        )
 
 
 def bundled_schemas() -> list[str]:
@@ -115,7 +179,7 @@ def load_schema(schema: str | Path) -> Schema:
         known = bundled_schemas()
         if schema not in known:
             raise UsageError(
-                f"there is no bundled schema {schema!r}{_near_miss(schema, known)}; bundled: "
+                f"there is no bundled schema {schema!r}{near_miss(schema, known)}; bundled: "
                 f"{', '.join(known)}. For an own log give the path of its schema, ending in .toml"
             )
         text = resources.files("dpcompare.data").joinpath(f"schemas/{schema}.toml").read_bytes()
@@ -133,72 +197,92 @@ def _parse(text: bytes, name: str, source: str) -> Schema:
         content = tomllib.loads(text.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{source} is not valid TOML: {error}") from error
-    top = _Table(content, source, "")
-    top.allow("title", "rows_in_time_order", "columns", "file", "tasks")
+    top = Table(content, source, "")
+    top.allow("title", "rows_in_time_order", "journey", "columns", "file", "tasks")
     columns = tuple(
-        _column(_Table(entry, source, f"columns[{number}]"))
+        _column(Table(entry, source, f"columns[{number}]"))
         for number, entry in enumerate(top.get("columns", list), start=1)
     )
-    file = _Table(top.get("file", dict, {}), source, "file")
+    file = Table(top.get("file", dict, {}), source, "file")
     file.allow("separator", "header", "quoting", "missing")
-    missing = file.get("missing", list, [""])
-    if not all(isinstance(mark, str) for mark in missing):
-        raise file.error("missing", 'must be a list of texts such as ["", "-1"]')
     schema = Schema(
         name=name,
         title=top.get("title", str, name),
         rows_in_time_order=top.get("rows_in_time_order", bool),
         columns=columns,
-        tasks=top.get("tasks", dict),
+        tasks=read_targets(Table(top.get("tasks", dict), source, "tasks")),
         separator=file.get("separator", str, ","),
         header=file.get("header", bool, True),
         quoting=file.get("quoting", bool, True),
-        missing=tuple(missing),
+        missing=file.texts("missing", [""], '["", "-1"]'),
+        journey=top.texts("journey", [], '["user", "campaign"]'),
     )
     _check(schema, top, file)
     return schema
 
 
-def _column(entry: "_Table") -> Column:
+def _column(entry: Table) -> Column:
     entry.allow("name", "role", "integer", "scale")
     name = entry.get("name", str)
     role = entry.get("role", str)
     if not name:
         raise entry.error("name", "must not be empty")
     if role not in ROLES:
-        raise entry.error("role", f"must be one of {', '.join(ROLES)}, got {role!r} for {name!r}")
+        raise entry.error(
+            "role",
+            f"must be one of {', '.join(ROLES)}, got {role!r} for {name!r}{near_miss(role, ROLES)}",
+        )
     for key in ("integer", "scale"):
         if key in entry.content and role != "numeric":
             raise entry.error(key, f"is for numeric columns, but {name!r} is {role!r}")
     scale = entry.get("scale", float, 1.0)
     if not 0 < scale < float("inf"):
         raise entry.error("scale", f"must be a number above 0, got {scale} for {name!r}")
-    return Column(name, role, entry.get("integer", bool, False), scale)
+    column = Column(name, role, entry.get("integer", bool, False), scale)
+    if column.is_pattern and role in ("label", "exposure"):
+        raise entry.error("name", f"a {role} is one column, so {name!r} must not hold {ANY_TEXT!r}")
+    return column
 
 
-def _check(schema: Schema, top: "_Table", file: "_Table") -> None:
+def _check(schema: Schema, top: Table, file: Table) -> None:
     names = [column.name for column in schema.columns]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise top.error("columns", f"each name may occur once, but {repeated[0]!r} is repeated")
-    if not schema.with_role("numeric", "categorical"):
+    if not any(column.is_feature for column in schema.columns):
         raise top.error("columns", "needs at least one column with role numeric or categorical")
     if len(schema.separator) != 1 or not schema.separator.isascii() or schema.separator in '"\r\n':
         raise file.error("separator", f"must be one character, got {schema.separator!r}")
-    tasks = _Table(schema.tasks, top.source, "tasks")
-    tasks.allow(*LABEL_KINDS)
-    labels = [column.name for column in schema.with_role("label")]
+    refuse_known_leaks(schema.features, top.source)
+    _check_journey(schema, top)
+    _check_targets(schema, top)
+    _check_exposure(schema, top)
+
+
+def _check_journey(schema: Schema, top: Table) -> None:
+    names = [column.name for column in schema.columns if not column.is_pattern]
+    for name in schema.journey:
+        if name not in names:
+            raise top.error("journey", f"{name!r} is not among the columns{near_miss(name, names)}")
+    if len(set(schema.journey)) < len(schema.journey):
+        raise top.error("journey", f"names a column more than once: {', '.join(schema.journey)}")
+
+
+def _check_targets(schema: Schema, top: Table) -> None:
     if not schema.tasks:
         raise top.error("tasks", f"needs at least one of {', '.join(LABEL_KINDS)}")
-    for task in schema.tasks:
-        label = tasks.get(task, str)
-        if label not in labels:
-            raise tasks.error(
-                task,
-                f"must be a column with role label ({', '.join(labels) or 'there is none'}), "
-                f"got {label!r}",
+    for task, target in schema.tasks.items():
+        _check_source(schema, top, f"tasks.{task}", target.label, "label")
+        _check_source(schema, top, f"tasks.{task}.rows", target.rows, "label", "leak")
+        _check_source(schema, top, f"tasks.{task}.distinct", target.distinct, "label", "leak")
+        if target.distinct and not schema.journey:
+            raise top.error(
+                f"tasks.{task}.distinct",
+                "counts over journeys, so the schema needs a list of the columns whose equal "
+                'values make rows one journey, such as journey = ["user", "campaign"]',
             )
-    unused = sorted(set(labels) - set(schema.tasks.values()))
+    used = {name for target in schema.tasks.values() for name in target.sources}
+    unused = [column.name for column in schema.with_role("label") if column.name not in used]
     if unused:
         raise top.error(
             "columns",
@@ -207,50 +291,33 @@ def _check(schema: Schema, top: "_Table", file: "_Table") -> None:
         )
 
 
-_REQUIRED = object()
-_KIND_NAMES = {
-    str: "a text",
-    bool: "true or false",
-    float: "a number",
-    list: "a list",
-    dict: "a table",
-}
+def _check_source(schema: Schema, top: Table, key: str, name: str | None, *roles: Role) -> None:
+    """A column that makes a label must not be a feature as well."""
+    allowed = [column.name for column in schema.with_role(*roles) if not column.is_pattern]
+    if name is not None and name not in allowed:
+        raise top.error(
+            key,
+            f"must be a column with role {' or '.join(roles)} "
+            f"({', '.join(allowed) or 'there is none'}), got {name!r}{near_miss(name, allowed)}",
+        )
 
 
-class _Table:
-    """A TOML table that knows where it stands, so that its errors can say so."""
-
-    def __init__(self, content: Any, source: str, key: str) -> None:
-        self.source = source
-        self.key = key
-        if not isinstance(content, dict):
-            raise UsageError(f"{source}: {key} must be a table, got {content!r}")
-        self.content: dict[str, Any] = content
-
-    def error(self, key: str, problem: str) -> UsageError:
-        full_key = f"{self.key}.{key}" if self.key else key
-        return UsageError(f"{self.source}: {full_key}: {problem}")
-
-    def allow(self, *keys: str) -> None:
-        for key in self.content:
-            if key not in keys:
-                raise self.error(
-                    key, f"unknown key{_near_miss(key, keys)}; allowed: {', '.join(keys)}"
-                )
-
-    def get(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:
-        if key not in self.content:
-            if default is _REQUIRED:
-                raise self.error(key, f"is required: {_KIND_NAMES[kind]}")
-            return default
-        value = self.content[key]
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if not isinstance(value, kind):
-            raise self.error(key, f"must be {_KIND_NAMES[kind]}, got {value!r}")
-        return value
-
-
-def _near_miss(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+def _check_exposure(schema: Schema, top: Table) -> None:
+    exposures = schema.with_role("exposure")
+    if not exposures:
+        return
+    if len(exposures) > 1:
+        names = ", ".join(column.name for column in exposures)
+        raise top.error("columns", f"one column may have role exposure, but {names} have it")
+    if "pconvs" not in schema.tasks:
+        raise top.error(
+            "columns",
+            f"{exposures[0].name!r} has role exposure, which is for counts, but there is no task "
+            "pconvs under [tasks]: give it another role",
+        )
+    if schema.distinct:
+        raise top.error(
+            "columns",
+            f"{exposures[0].name!r} has role exposure, which is for counts in single rows; a count "
+            "over journeys (distinct) has none: give it another role",
+        )

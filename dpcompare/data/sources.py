@@ -31,8 +31,8 @@ class Batch(NamedTuple):
     """Some consecutive rows of one file.
 
     Attributes:
-        columns: Arrow arrays by column name, features and labels only. Text with null = missing,
-            or numbers as Parquet holds them.
+        columns: Arrow arrays by column name, the schema's wanted ones only. Text with null =
+            missing, or numbers as Parquet holds them.
         path: the file, for messages.
         unit: "line" or "row", for messages.
         first: the number of the first row in that unit, from 1.
@@ -44,6 +44,10 @@ class Batch(NamedTuple):
     unit: str
     first: int
     bytes_read: int
+
+    def place(self, index: int) -> str:
+        """Where a row is, without folders: `index` is its row in the batch, from 0."""
+        return f"{self.path.name}, {self.unit} {self.first + index}"
 
     def error(self, index: int, column: str, problem: str) -> DpcompareError:
         """An error about one value: `index` is its row in the batch, from 0."""
@@ -69,8 +73,9 @@ class Notes:
 def expand(sources: Sequence[Path]) -> list[Path]:
     """The files to read, in order: a folder of Parquet files stands for its files, sorted.
 
-    Sorting takes numbers in names as numbers, so that part-10 follows part-9. Names that start with
-    "." or "_" are skipped, as other readers do.
+    A folder may also hold the folders of a partitioned data set, called name=value. Sorting takes
+    numbers in names as numbers, so that part-10 follows part-9 and day=10 follows day=9. Names that
+    start with "." or "_" are skipped, as other readers do.
 
     Raises:
         UsageError: a source is missing, is named twice, or is a folder of something else.
@@ -123,11 +128,15 @@ def _parts(folder: Path) -> Iterator[Path]:
     entries = [entry for entry in folder.iterdir() if entry.name[0] not in "._"]
     if not entries:
         raise UsageError(f"the folder {folder} holds no files")
-    for entry in sorted(entries, key=_natural_order):
+    for entry in sorted(entries, key=lambda entry: natural_order(entry.name)):
+        if entry.is_dir() and "=" in entry.name:
+            yield from _parts(entry)
+            continue
         if entry.is_dir():
             raise UsageError(
-                f"the folder {folder} holds folders such as {entry.name}; name the folders or "
-                "files to read, in time order"
+                f"the folder {folder} holds folders such as {entry.name}, which is not called "
+                "name=value as a part of a data set is; name the folders or files to read, in time "
+                "order"
             )
         if kind_of(entry) != "parquet":
             raise UsageError(
@@ -137,6 +146,7 @@ def _parts(folder: Path) -> Iterator[Path]:
         yield entry
 
 
-def _natural_order(path: Path) -> list[tuple[int, str]]:
-    parts = re.findall(r"\d+|\D+", path.name)
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """A key to sort names by, that takes the numbers in them as numbers."""
+    parts = re.findall(r"\d+|\D+", name)
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]

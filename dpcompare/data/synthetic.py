@@ -1,8 +1,13 @@
-"""The synthetic ads log: Criteo's shape, any size, and the true click rate of every row.
+"""The synthetic ads log: Criteo's shape, any size, and the true rates behind every label.
 
 Every row is drawn from the same made-up world (:mod:`dpcompare.data.ads_shape`): its columns are
-independent draws from heavy-tailed distributions, its log-odds are a sum of effects of the column
+independent draws from heavy-tailed distributions. The log-odds of a click, the log-odds of a
+conversion and the log of the mean number of conversions are each a sum of effects of the column
 values, a few products of two of them, and a slow drift. A seed picks the rows, not the world.
+
+All tasks share the same rows, so the conversion labels are drawn for every row, clicked or not: for
+them a row is read as a click with these features. Given the features, the three labels of a row
+are independent.
 
 Rows are drawn in blocks of fixed size, each from its own counter-based stream keyed by
 (seed, block), so that the same arguments give the same rows whatever the chunks or the order.
@@ -12,14 +17,15 @@ import functools
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv
 
-from dpcompare.data import ads_shape
+from dpcompare.data import ads_labels, ads_shape
+from dpcompare.data.ads_labels import LABEL_TYPES
 from dpcompare.data.ads_world import MISSING_SLOT, SLOT_BITS, effects, world
 from dpcompare.data.dataset import Dataset, describe
 from dpcompare.data.hashing import MISSING, hash_hex, hex_digits
@@ -38,60 +44,76 @@ _LOW_HALF = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _CALIBRATION_BLOCKS = 4
 
+# The fourth word of a stream's counter: streams of one key never meet.
+_CALIBRATION_STREAM = 1
+_CONVERSION_STREAM = 2
+
 
 class Chunk(NamedTuple):
     """Rows of the raw log, column by column, b of them.
 
     Attributes:
-        labels: (b,) uint8, 1 = click.
+        labels: for each task (b,): uint8, 1 = click or conversion, or float32 counts.
         integers: (13, b) float64 whole numbers, NaN = missing.
         values: (26, b) uint32; as text each is eight lowercase hex digits.
         hashes: (26, b) uint32, the hash of that text; 0 = missing, whatever `values` holds there.
-        rates: (b,) float64, the probability that the label is 1.
+        rates: for each task (b,) float64: the probability that the label is 1, or the mean count.
     """
 
-    labels: npt.NDArray[np.uint8]
+    labels: dict[str, npt.NDArray[Any]]
     integers: Float64Array
     values: npt.NDArray[np.uint32]
     hashes: npt.NDArray[np.uint32]
-    rates: Float64Array
+    rates: dict[str, Float64Array]
 
 
-def synthetic(rows: int, seed: int = 0, base_rate: float = 0.25) -> Dataset:
-    """The synthetic ads log as a data set in memory (about 165 bytes a row).
+def synthetic(
+    rows: int, seed: int = 0, base_rate: float = 0.25, conversion_rate: float = 0.03
+) -> Dataset:
+    """The synthetic ads log as a data set in memory (about 190 bytes a row).
+
+    The tasks share all rows: "pcvr" and "pconvs" read a row as a click with these features,
+    whatever its click label, and their labels depend on the features alone.
 
     Args:
         rows: at least 1.
         seed: 0 to 2**64 - 1; picks the rows.
         base_rate: the mean click rate, in (0, 1); met within about .003 for large `rows`.
+        conversion_rate: the mean probability that a click leads to a conversion, in (0, 1); met
+            within about .002 for large `rows`. It does not change the number of conversions, a
+            count of other, more frequent events, whose mean is about .19.
 
     Returns:
-        13 numeric and 26 categorical features, task "pctr", and the true click rates.
+        13 numeric and 26 categorical features, tasks "pctr", "pcvr" and "pconvs", and the true
+        rates of each: the probabilities of a click and of a conversion given a click, and the
+        mean number of conversions of a click. Around that mean m the number has a negative
+        binomial distribution of variance ``m + m**2 / ads_shape.GAMMA_SHAPE``.
 
     Raises:
         UsageError: an argument is out of range.
     """
-    _check_arguments(rows, seed, base_rate)
+    _check_arguments(rows, seed, base_rate, conversion_rate)
     schema = load_schema(SCHEMA)
     numeric = np.empty((rows, len(schema.numeric)), dtype=np.float32)
     categories = np.empty((rows, len(schema.categorical)), dtype=np.uint32)
-    labels = np.empty(rows, dtype=np.uint8)
-    rates = np.empty(rows, dtype=np.float64)
+    labels = {task: np.empty(rows, dtype=kind) for task, kind in LABEL_TYPES.items()}
+    rates = {task: np.empty(rows, dtype=np.float64) for task in LABEL_TYPES}
     start = 0
-    for chunk in chunks(rows, seed, base_rate):
-        part = slice(start, start + len(chunk.labels))
+    for chunk in chunks(rows, seed, base_rate, conversion_rate):
+        part = slice(start, start + chunk.integers.shape[1])
         for index, column in enumerate(schema.numeric):
             numeric[part, index] = signed_log(chunk.integers[index], column.scale)
         categories[part] = chunk.hashes.T
-        labels[part] = chunk.labels
-        rates[part] = chunk.rates
+        for task in LABEL_TYPES:
+            labels[task][part] = chunk.labels[task]
+            rates[task][part] = chunk.rates[task]
         start = part.stop
     return Dataset(
         name=NAME,
-        checksum=synthetic_checksum(rows, seed, base_rate),
+        checksum=synthetic_checksum(rows, seed, base_rate, conversion_rate),
         numeric=numeric,
         categories=categories,
-        labels={"pctr": labels},
+        labels=labels,
         true_rates=rates,
         numeric_names=tuple(column.name for column in schema.numeric),
         categorical_names=tuple(column.name for column in schema.categorical),
@@ -101,11 +123,14 @@ def synthetic(rows: int, seed: int = 0, base_rate: float = 0.25) -> Dataset:
             "rows": rows,
             "seed": seed,
             "base_rate": base_rate,
+            "conversion_rate": conversion_rate,
         },
     )
 
 
-def synthetic_checksum(rows: int, seed: int = 0, base_rate: float = 0.25) -> str:
+def synthetic_checksum(
+    rows: int, seed: int = 0, base_rate: float = 0.25, conversion_rate: float = 0.03
+) -> str:
     """The checksum of :func:`synthetic`, known without drawing a row.
 
     It depends on the arguments and the version of the generator, and on nothing else.
@@ -113,44 +138,62 @@ def synthetic_checksum(rows: int, seed: int = 0, base_rate: float = 0.25) -> str
     Raises:
         UsageError: an argument is out of range.
     """
-    _check_arguments(rows, seed, base_rate)
-    identity = f"{NAME} {ads_shape.VERSION} {rows} {seed} {float(base_rate)!r}"
+    _check_arguments(rows, seed, base_rate, conversion_rate)
+    rates = f"{float(base_rate)!r} {float(conversion_rate)!r}"
+    identity = f"{NAME} {ads_shape.VERSION} {rows} {seed} {rates}"
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def chunks(rows: int, seed: int = 0, base_rate: float = 0.25) -> Iterator[Chunk]:
+def chunks(
+    rows: int, seed: int = 0, base_rate: float = 0.25, conversion_rate: float = 0.03
+) -> Iterator[Chunk]:
     """The same rows as :func:`synthetic`, raw, in chunks of at most 16,384.
 
     Raises:
         UsageError: an argument is out of range.
     """
-    _check_arguments(rows, seed, base_rate)
-    return _chunks(rows, seed, _intercept(base_rate))
+    _check_arguments(rows, seed, base_rate, conversion_rate)
+    intercepts = _intercept("pctr", base_rate), _intercept("pcvr", conversion_rate)
+    return _chunks(rows, seed, intercepts)
 
 
-def _chunks(rows: int, seed: int, intercept: float) -> Iterator[Chunk]:
+def _chunks(rows: int, seed: int, intercepts: tuple[float, float]) -> Iterator[Chunk]:
     for block in range(-(-rows // BLOCK_ROWS)):
-        stream = np.random.Philox(key=np.array([seed, block], dtype=np.uint64))
         start = block * BLOCK_ROWS
         wanted = min(BLOCK_ROWS, rows - start)
         position = (np.arange(start, start + BLOCK_ROWS) + 0.5) / rows
-        drawn = _draw(stream)
-        rates = _sigmoid(drawn.log_odds + ads_shape.DRIFT * position + intercept)
-        uniforms = (drawn.label_bits >> np.uint64(11)) * 2.0**-53
-        labels = (uniforms < rates).astype(np.uint8)
+        drawn = _draw(_stream(seed, block))
+        predictors = ads_labels.with_drift(drawn.predictors, position)
+        rates = ads_labels.true_rates(predictors, *intercepts)
+        conversions = _stream(seed, block, _CONVERSION_STREAM)
+        uniforms = {
+            "pctr": _uniforms(drawn.click_bits),
+            "pcvr": _uniforms(conversions.random_raw(BLOCK_ROWS)),
+            "pconvs": _uniforms(conversions.random_raw(BLOCK_ROWS)),
+        }
+        labels = ads_labels.draw(rates, uniforms)
         yield Chunk(
-            labels[:wanted],
+            {task: label[:wanted] for task, label in labels.items()},
             drawn.integers[:, :wanted],
             drawn.values[:, :wanted],
             drawn.hashes[:, :wanted],
-            rates[:wanted],
+            {task: rate[:wanted] for task, rate in rates.items()},
         )
+
+
+def _stream(seed: int, block: int, purpose: int = 0) -> np.random.Philox:
+    key = np.array([seed, block], dtype=np.uint64)
+    return np.random.Philox(counter=[0, 0, 0, purpose], key=key)
+
+
+def _uniforms(bits: npt.NDArray[np.uint64]) -> Float64Array:
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def write_text(path: Path, rows: int, seed: int = 0, base_rate: float = 0.25) -> None:
     """Write the same rows in the raw layout of Criteo's train.txt, in bounded memory.
 
-    TAB-separated, no header, label, 13 integers, 26 categories of eight hex digits, missing
+    TAB-separated, no header, click label, 13 integers, 26 categories of eight hex digits, missing
     fields empty. Preparing the file with the schema "criteo-kaggle" gives the columns of
     :func:`synthetic` bit for bit.
 
@@ -175,7 +218,7 @@ def write_text(path: Path, rows: int, seed: int = 0, base_rate: float = 0.25) ->
 
 
 def _text_columns(chunk: Chunk) -> list[pa.Array]:
-    columns = [pa.array(chunk.labels)]
+    columns = [pa.array(chunk.labels["pctr"])]
     for integers in chunk.integers:
         absent = np.isnan(integers)
         columns.append(pa.array(np.where(absent, 0, integers).astype(np.int64), mask=absent))
@@ -192,20 +235,21 @@ def _hex_text(values: npt.NDArray[np.uint32], absent: npt.NDArray[np.bool_]) -> 
 
 
 class _Block(NamedTuple):
-    """A drawn block before drift and intercept; see :class:`Chunk`."""
+    """A drawn block before drift, intercept and labels; see :class:`Chunk`."""
 
     integers: Float64Array
     values: npt.NDArray[np.uint32]
     hashes: npt.NDArray[np.uint32]
-    log_odds: Float64Array
-    label_bits: npt.NDArray[np.uint64]
+    predictors: dict[str, Float64Array]
+    click_bits: npt.NDArray[np.uint64]
 
 
 def _draw(stream: np.random.Philox) -> _Block:
     made = world()
-    label_bits = stream.random_raw(BLOCK_ROWS)
+    click_bits = stream.random_raw(BLOCK_ROWS)
     absent = _missing_groups(stream)
     log_odds = np.zeros(BLOCK_ROWS)
+    conversions = np.zeros((BLOCK_ROWS, 2))
     second_effects: dict[str, Float64Array] = {}
 
     integers = np.empty((len(made.numeric), BLOCK_ROWS))
@@ -214,6 +258,8 @@ def _draw(stream: np.random.Philox) -> _Block:
         slots = _slots(bits, absent.get(number.missing))
         np.add(number.base[slots], _step(bits, number.width[slots]), out=row)
         log_odds += number.effect[slots]
+        if number.conversions is not None:
+            conversions += np.take(number.conversions, slots, axis=0, mode="clip")
         if number.second_effect is not None:
             second_effects[name] = number.second_effect[slots]
 
@@ -225,6 +271,8 @@ def _draw(stream: np.random.Philox) -> _Block:
         np.take(category.values, slots, out=values[index], mode="clip")
         np.take(category.hashes, slots, out=hashes[index], mode="clip")
         log_odds += category.effect[slots]
+        if category.conversions is not None:
+            conversions += np.take(category.conversions, slots, axis=0, mode="clip")
         if category.second_effect is not None:
             second_effects[name] = category.second_effect[slots]
         rare = np.flatnonzero((slots >= category.first_wide) & (slots < MISSING_SLOT))
@@ -236,9 +284,8 @@ def _draw(stream: np.random.Philox) -> _Block:
             hashes[index, rare] = hash_hex(drawn)
             log_odds[rare] += category.spread[slots] * effects(drawn, category.salt)
 
-    for first, second, strength in ads_shape.PAIRS:
-        log_odds += strength * second_effects[first] * second_effects[second]
-    return _Block(integers, values, hashes, log_odds, label_bits)
+    predictors = ads_labels.combine(log_odds, conversions.T, second_effects)
+    return _Block(integers, values, hashes, predictors, click_bits)
 
 
 def _slots(
@@ -269,37 +316,26 @@ def _missing_groups(stream: np.random.Philox) -> dict[str, npt.NDArray[np.intp]]
 
 
 @functools.cache
-def _calibration_log_odds() -> Float64Array:
+def _calibration() -> dict[str, Float64Array]:
     """Log-odds of a fixed sample, drift included, from streams that no seed uses."""
-    blocks = []
-    for block in range(_CALIBRATION_BLOCKS):
-        stream = np.random.Philox(counter=[0, 0, 0, 1], key=np.array([0, block], dtype=np.uint64))
-        blocks.append(_draw(stream).log_odds)
-    log_odds = np.concatenate(blocks)
-    position = (np.arange(len(log_odds)) + 0.5) / len(log_odds)
-    return log_odds + ads_shape.DRIFT * position
+    streams = [_stream(0, block, _CALIBRATION_STREAM) for block in range(_CALIBRATION_BLOCKS)]
+    drawn = [_draw(stream).predictors for stream in streams]
+    sample = {task: np.concatenate([part[task] for part in drawn]) for task in ("pctr", "pcvr")}
+    rows = _CALIBRATION_BLOCKS * BLOCK_ROWS
+    return ads_labels.with_drift(sample, (np.arange(rows) + 0.5) / rows)
 
 
 @functools.cache
-def _intercept(base_rate: float) -> float:
-    """The intercept at which the fixed sample has the mean rate `base_rate`, by bisection."""
-    log_odds = _calibration_log_odds()
-    low, high = -100.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        mean = float(np.mean(_sigmoid(log_odds + middle)))
-        low, high = (middle, high) if mean < base_rate else (low, middle)
-    return (low + high) / 2
+def _intercept(task: str, rate: float) -> float:
+    return ads_labels.intercept(_calibration()[task], rate)
 
 
-def _sigmoid(log_odds: Float64Array) -> Float64Array:
-    return 1.0 / (1.0 + np.exp(-log_odds))
-
-
-def _check_arguments(rows: int, seed: int, base_rate: float) -> None:
+def _check_arguments(rows: int, seed: int, base_rate: float, conversion_rate: float) -> None:
     if rows < 1:
         raise UsageError(f"rows of the synthetic log must be at least 1, got {rows}")
     if not 0 <= seed < 2**64:
         raise UsageError(f"seed of the synthetic log must lie between 0 and 2**64 - 1, got {seed}")
     if not 0.0 < base_rate < 1.0:
         raise UsageError(f"base_rate must lie between 0 and 1, got {base_rate}")
+    if not 0.0 < conversion_rate < 1.0:
+        raise UsageError(f"conversion_rate must lie between 0 and 1, got {conversion_rate}")

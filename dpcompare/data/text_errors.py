@@ -2,11 +2,10 @@
 
 import contextlib
 import csv
-import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from dpcompare.catalog import near_miss
 from dpcompare.data.schema import Schema
 from dpcompare.errors import DpcompareError
 
@@ -19,10 +18,11 @@ class Layout(NamedTuple):
 
     Attributes:
         names: all columns of the file, in its order.
-        wanted: those that are features or labels.
+        wanted: those that are read.
         labels: those that are labels.
         numeric: those that must be numbers, labels not included.
-        last_label: position of the last label, from 0.
+        last_needed: position from 0 of the last column that a row cannot do without, so that
+            repairs stop there; -1 if there is none.
         separator: the character between fields.
         quoting: whether double quotes may wrap a field.
         missing: the missing marks.
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     wanted: list[str]
     labels: list[str]
     numeric: list[str]
-    last_label: int
+    last_needed: int
     separator: str
     quoting: bool
     missing: list[str]
@@ -40,14 +40,14 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, schema: Schema, names: list[str]) -> "Layout":
         """The layout of a file whose columns are `names`."""
-        labels = [column.name for column in schema.with_role("label")]
-        features = schema.with_role("numeric", "categorical")
         return cls(
             names=names,
-            wanted=[column.name for column in features] + labels,
-            labels=labels,
-            numeric=[column.name for column in schema.numeric],
-            last_label=max((names.index(label) for label in labels if label in names), default=-1),
+            wanted=list(schema.wanted),
+            labels=[column.name for column in schema.with_role("label")],
+            numeric=[column.name for column in schema.with_role("numeric", "exposure")],
+            last_needed=max(
+                (names.index(name) for name in schema.needed if name in names), default=-1
+            ),
             separator=schema.separator,
             quoting=schema.quoting,
             missing=list(schema.missing),
@@ -57,12 +57,6 @@ class Layout(NamedTuple):
 def shown(value: str) -> str:
     """A value as a message quotes it: shortened."""
     return repr(value if len(value) <= _SHOWN else value[:_SHOWN] + "...")
-
-
-def near_miss(word: str, known: Sequence[str]) -> str:
-    """A hint at the known word that is closest, or ""."""
-    close = difflib.get_close_matches(word, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def split(line: bytes, separator: str, quoting: bool) -> list[str]:
@@ -78,7 +72,7 @@ def first_row(line: bytes, layout: Layout, repair: bool) -> str:
     """What makes line 1 of a file without header suspicious, or ""."""
     fields = split(line, layout.separator, layout.quoting)
     if len(fields) != len(layout.names):
-        paddable = layout.last_label < len(fields) < len(layout.names) and line.strip(b"\r")
+        paddable = layout.last_needed < len(fields) < len(layout.names) and line.strip(b"\r")
         hint = _separator_hint(line, len(fields), len(layout.names), layout.separator)
         if repair and paddable and not hint and not _unlabelled(fields, layout):
             return ""
@@ -153,7 +147,7 @@ def _count_problem(number: int, line: bytes, fields: list[str], layout: Layout) 
     if found > expected:
         extra = "is there an index column? List every column in the schema, with the role ignore"
         return f"{problem}; {extra}"
-    if found > layout.last_label + 1:
+    if found > layout.last_needed + 1:
         return (
             f"{problem}; if trailing empty fields were stripped, prepare with repair "
             "(dpcompare prepare --repair), which pads such rows and counts them"

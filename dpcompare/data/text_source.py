@@ -171,7 +171,7 @@ def _pad(path: Path, block: bytes, line: int, layout: Layout, notes: Notes) -> b
     ends = _line_ends(block)
     separators = np.flatnonzero(text == ord(layout.separator))
     fields = np.diff(np.searchsorted(separators, ends), prepend=0) + 1
-    short = np.flatnonzero((fields < len(layout.names)) & (fields > layout.last_label))
+    short = np.flatnonzero((fields < len(layout.names)) & (fields > layout.last_needed))
     short = short[~_is_empty(block, ends, short)]
     if not len(short):
         return block

@@ -11,12 +11,20 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dpcompare.errors import UsageError
-from dpcompare.figures.style import FORMATS, render
+from dpcompare.figures.effective_sample_size import effective_sample_size
+from dpcompare.figures.style import FORMATS, NothingToDraw, render
+from dpcompare.figures.training_rows import training_rows
 from dpcompare.figures.utility import utility
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.summary import Records
 
-FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {"utility": utility}
+__all__ = ["FIGURES", "FORMATS", "NothingToDraw", "draw"]
+
+FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {
+    "utility": utility,
+    "effective-sample-size": effective_sample_size,
+    "training-rows": training_rows,
+}
 
 
 def draw(
@@ -33,7 +41,8 @@ def draw(
     Args:
         folder: the results folder; files go to its ``figures/``.
         ids: the trials of the present study, see :meth:`ResultsFolder.records`.
-        figure: a key of :data:`FIGURES`; None draws all.
+        figure: a key of :data:`FIGURES`, as the study names it; None draws all that the records
+            can give.
         formats: of `FORMATS`.
 
     Returns:
@@ -41,7 +50,9 @@ def draw(
 
     Raises:
         UsageError: the figure or a format is unknown.
-        DpcompareError: there is nothing to draw (no file is touched), or a file cannot be written.
+        NothingToDraw: the records lack what the figure shows, or what any figure shows; no file
+            is touched.
+        DpcompareError: there are no records, or a file cannot be written.
     """
     if figure is not None and figure not in FIGURES:
         raise UsageError(f"figure {figure!r} is unknown; there are: {', '.join(FIGURES)}")
@@ -49,11 +60,23 @@ def draw(
         raise UsageError(f"format {unknown[0]!r} is unknown; there are: {', '.join(FORMATS)}")
     records = folder.records(ids)
     contents: dict[Path, bytes] = {}
-    for name in [figure] if figure else FIGURES:
-        drawing, numbers = FIGURES[name](records)
+    drawn = {figure: FIGURES[figure](records)} if figure else _all_possible(records)
+    for name, (drawing, numbers) in drawn.items():
         for form in formats:
             contents[folder.figures / f"{name}.{form}"] = render(drawing, form)
         contents[folder.figures / f"{name}.csv"] = numbers.to_csv(index=False).encode()
     for path, content in contents.items():
         write_atomically(path, content)
     return list(contents)
+
+
+def _all_possible(records: Records) -> dict[str, tuple[Figure, pd.DataFrame]]:
+    drawn, reasons = {}, []
+    for name, function in FIGURES.items():
+        try:
+            drawn[name] = function(records)
+        except NothingToDraw as error:
+            reasons.append(error)
+    if not drawn:
+        raise reasons[0]
+    return drawn

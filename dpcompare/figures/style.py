@@ -1,7 +1,7 @@
 """How every figure looks: one style, colors that survive color blindness and a grey printer."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
 from typing import Any
@@ -10,6 +10,8 @@ import matplotlib as mpl
 import seaborn as sns
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from dpcompare.errors import DpcompareError
 
 # Okabe and Ito, "Color Universal Design" (2008), without yellow, too pale for a line on white, and
 # without black, which is kept for what is no mechanism.
@@ -20,6 +22,10 @@ INK = "0.15"
 FORMATS = ("png", "svg", "pdf")
 
 
+class NothingToDraw(DpcompareError):
+    """The records lack what a figure shows."""
+
+
 def curve_styles(labels: list[str]) -> dict[str, dict[str, Any]]:
     """Color, marker and dashes of each curve: the three lists differ in length, so pairs last."""
     looks = zip(cycle(COLORS), cycle(MARKERS), cycle(DASHES), strict=False)
@@ -27,6 +33,23 @@ def curve_styles(labels: list[str]) -> dict[str, dict[str, Any]]:
         label: {"color": color, "marker": marker, "linestyle": dashes}
         for label, (color, marker, dashes) in zip(labels, islice(looks, len(labels)), strict=True)
     }
+
+
+def line_styles(lines: Iterable[tuple[str, str]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """How horizontal lines look: (kind, label) to settings, kind as in a figure's numbers.
+
+    Give all lines of a figure, so that they look alike in all its panels.
+    """
+    looks: dict[tuple[str, str], dict[str, Any]] = {}
+    dashes: Iterator[Any] = cycle(("-", (0, (8, 2)), (0, (8, 2, 2, 2))))
+    for kind, label in lines:
+        if kind == "best possible":
+            looks[kind, label] = {"color": "black", "linestyle": ":", "linewidth": 1.4}
+        elif kind == "uninformed":
+            looks[kind, label] = {"color": "0.5", "linestyle": "-.", "linewidth": 1.0}
+        elif (kind, label) not in looks:
+            looks[kind, label] = {"color": "black", "linestyle": next(dashes), "linewidth": 1.2}
+    return looks
 
 
 @contextmanager

@@ -4,11 +4,24 @@ from pathlib import Path
 
 import pytest
 
-from dpcompare.data import Column, Dataset, Manifest, Schema, load_prepared, load_schema, prepare
+from dpcompare.data import (
+    Column,
+    Dataset,
+    Manifest,
+    Schema,
+    Target,
+    load_prepared,
+    load_schema,
+    prepare,
+)
 from dpcompare.errors import DpcompareError, UsageError
 
 CRITEO = load_schema("criteo-kaggle")
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared" / "data"
+DOCUMENTATION = ROOT / "docs" / "data.md"
+HILLSTROM = "Example: Hillstrom's e-mail log"
+KAG = "Example: KAG's conversions with exposure"
 
 needs_real_rows = pytest.mark.skipif(
     not SHARED.is_dir(), reason="the real ads rows of ../shared/data are not on this machine"
@@ -46,10 +59,17 @@ def own_schema(**changed: object) -> Schema:
             Column("color", "categorical"),
             Column("click", "label"),
         ),
-        "tasks": {"pctr": "click"},
+        "tasks": {"pctr": Target("click")},
         "missing": ("", "-1"),
     }
     return Schema(**{**content, **changed})
+
+
+def documented_schema(heading: str, folder: Path) -> Path:
+    """The TOML block under a heading of docs/data.md, as a file in `folder`."""
+    page = DOCUMENTATION.read_text(encoding="utf-8")
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return write(folder / "documented.toml", section.split("```toml\n")[1].split("```")[0])
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -1,5 +1,6 @@
 import hashlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def dataset_of(*columns: list[int]) -> Dataset:
         numeric=np.arange(rows, dtype=np.float32)[:, None],
         categories=categories,
         labels={"pctr": np.zeros(rows, dtype=np.uint8)},
-        true_rates=None,
+        true_rates={},
         numeric_names=("n",),
         categorical_names=tuple(f"c{i}" for i in range(len(columns))),
         description={},
@@ -42,44 +43,6 @@ def prepared(tmp_path):
     source = write(tmp_path / "train.txt", criteo_text(20))
     prepare("criteo-kaggle", [source], tmp_path / "prepared")
     return tmp_path / "prepared"
-
-
-# --- splits ---------------------------------------------------------------------------------
-
-
-def test_the_split_is_in_time_order_and_covers_every_row_once():
-    train, validation, test = split_rows(125_000)
-    assert (train, validation, test) == (
-        slice(0, 100_000),
-        slice(100_000, 112_500),
-        slice(112_500, 125_000),
-    )
-
-
-@pytest.mark.parametrize("rows", [3, 7, 10, 99, 12_345])
-def test_uneven_splits_leave_no_row_out(rows):
-    parts = split_rows(rows, (1 / 3, 1 / 3, 1 / 3))
-    assert [part.start for part in parts[1:]] == [part.stop for part in parts[:-1]]
-    assert (parts[0].start, parts[-1].stop) == (0, rows)
-    assert all(part.stop > part.start for part in parts)
-
-
-@pytest.mark.parametrize(
-    "shares",
-    [(0.8, 0.2), (0.8, 0.1, 0.2), (0.9, 0.1, 0.0), (1.2, -0.1, -0.1), (0.8, 0.1, float("nan")), ()],
-)
-def test_shares_must_be_three_positive_numbers_that_add_up_to_one(shares):
-    with pytest.raises(UsageError, match="three numbers above 0 that add up to 1"):
-        split_rows(100, shares)
-
-
-def test_shares_may_miss_one_by_rounding():
-    assert split_rows(10, (0.8, 0.1, 0.1 + 5e-10))[2] == slice(9, 10)
-
-
-def test_too_few_rows_for_the_split():
-    with pytest.raises(UsageError, match="2 rows are too few"):
-        split_rows(2)
 
 
 # --- hash buckets ---------------------------------------------------------------------------
@@ -142,6 +105,110 @@ def test_a_count_below_one_is_refused():
         Vocabulary.learn(dataset_of([1]), slice(0, 1), min_count=0)
 
 
+# --- tasks that have some of the rows, journeys, exposure -------------------------------------
+
+
+@pytest.fixture
+def rich():
+    """Twelve rows: all for pctr, every third for pcvr, one per journey for pconvs."""
+    plain = dataset_of(list(range(1, 13)))
+    journeys = np.array([0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 4, 5])
+    starts = np.array([0, 3, 5, 6, 10, 11])
+    clicks = np.array([0, 3, 6, 9])
+    return replace(
+        plain,
+        labels={
+            "pctr": np.arange(12, dtype=np.uint8) % 2,
+            "pcvr": np.array([1, 0, 1, 1], dtype=np.uint8),
+            "pconvs": np.arange(6, dtype=np.float32),
+        },
+        true_rates={"pctr": np.arange(12) / 12, "pcvr": np.arange(4) / 4},
+        rows_of={"pcvr": clicks, "pconvs": starts},
+        exposure=np.arange(1, 13, dtype=np.float32),
+        journeys=journeys,
+        description={"rule": "made up", "rows": 12},
+    )
+
+
+def test_a_task_with_all_rows_shares_them(rich):
+    chosen = rich.for_task("pctr")
+    assert chosen.rows == 12
+    assert chosen.numeric is rich.numeric
+    assert chosen.categories is rich.categories
+    assert chosen.labels.keys() == chosen.true_rates.keys() == {"pctr"}
+    assert chosen.labels["pctr"] is rich.labels["pctr"]
+    assert chosen.rows_of == {}
+    assert chosen.journeys is rich.journeys
+    assert chosen.exposure is None  # for counts alone
+
+
+def test_a_task_with_some_rows_has_their_features_and_labels(rich):
+    chosen = rich.for_task("pcvr")
+    assert chosen.numeric[:, 0].tolist() == [0, 3, 6, 9]
+    assert chosen.categories[:, 0].tolist() == [1, 4, 7, 10]
+    assert chosen.labels["pcvr"].tolist() == [1, 0, 1, 1]
+    assert chosen.true_rates["pcvr"].tolist() == [0, 0.25, 0.5, 0.75]
+    assert chosen.journeys.tolist() == [0, 1, 3, 3]
+    assert chosen.description == {"rule": "made up", "rows": 4}
+    assert chosen.exposure is None
+
+
+def test_a_count_task_keeps_the_exposure_of_its_rows(rich):
+    chosen = rich.for_task("pconvs")
+    assert chosen.exposure.tolist() == [1, 4, 6, 7, 11, 12]
+    assert chosen.labels["pconvs"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert chosen.true_rates == {}
+
+
+def test_the_rows_of_each_task_have_a_checksum_of_their_own(rich):
+    checksums = {rich.checksum, *(rich.for_task(task).checksum for task in rich.labels)}
+    assert len(checksums) == 4
+    assert rich.for_task("pcvr").checksum == rich.for_task("pcvr").checksum
+
+
+def test_a_task_that_is_not_there_is_an_error_that_names_those_there(rich):
+    for action in (rich.for_task, rich.parts):
+        with pytest.raises(DpcompareError, match="no label for task 'ctr'; it has: pctr, pcvr, pc"):
+            action("ctr")
+
+
+def test_parts_are_positions_among_the_rows_of_the_task(rich):
+    thirds = (1 / 3, 1 / 3, 1 / 3)
+    assert rich.parts("pctr", thirds) == (slice(0, 5), slice(5, 10), slice(10, 12))
+    assert rich.parts("pconvs", thirds) == (slice(0, 2), slice(2, 4), slice(4, 6))
+    assert rich.parts("pcvr", (0.25, 0.25, 0.5)) == (slice(0, 1), slice(1, 2), slice(2, 4))
+    with pytest.raises(UsageError, match="4 rows are too few"):
+        rich.parts("pcvr", (0.5, 0.25, 0.25))  # both cuts lie in the last journey
+
+
+def test_parts_of_a_log_without_journeys_are_those_of_its_rows():
+    dataset = dataset_of([1] * 10)
+    assert dataset.parts("pctr") == split_rows(10)
+
+
+def test_the_first_rows_keep_the_rows_of_tasks_among_them(rich):
+    part = rich.head(7)
+    assert part.rows == 7
+    assert part.labels["pctr"].tolist() == [0, 1, 0, 1, 0, 1, 0]
+    assert part.rows_of["pcvr"].tolist() == [0, 3, 6]
+    assert part.labels["pcvr"].tolist() == [1, 0, 1]
+    assert part.true_rates["pcvr"].tolist() == [0, 0.25, 0.5]
+    assert part.rows_of["pconvs"].tolist() == [0, 3, 5, 6]
+    assert part.labels["pconvs"].tolist() == [0, 1, 2, 3]
+    assert part.exposure.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert part.journeys.tolist() == [0, 0, 0, 1, 1, 2, 3]
+    assert part.for_task("pcvr").numeric[:, 0].tolist() == [0, 3, 6]
+    assert part.description["rows"] == 7
+
+
+def test_the_offset_is_the_log_of_the_exposure(rich):
+    encoder = HashBuckets(300, 1)
+    offset = encode(rich.for_task("pconvs"), slice(1, 4), encoder).offset
+    assert offset.dtype == np.float32
+    assert np.array_equal(offset, np.log([4.0, 6.0, 7.0]).astype(np.float32))
+    assert encode(rich.for_task("pctr"), slice(0, 12), encoder).offset is None
+
+
 # --- ids are checked on the host (an accelerator would read another row) ---------------------
 
 
@@ -189,7 +256,7 @@ def test_a_prepared_folder_is_mapped_not_copied(prepared):
     assert dataset.numeric.shape == (20, 13)
     assert dataset.categories.shape == (20, 26)
     assert dataset.labels["pctr"].tolist() == [0, 1] * 10
-    assert dataset.true_rates is None
+    assert dataset.true_rates == {}
     assert dataset.checksum == read_manifest(prepared).checksum
     assert dataset.description["numeric_rule"].startswith("sign(x) * log1p(|x|)")
     assert dataset.description["category_rule"].startswith("1 + FNV-1a-64")
@@ -234,18 +301,20 @@ def test_a_folder_that_is_not_prepared_names_the_command(tmp_path):
         load_prepared(write(tmp_path / "train.txt", "0\t1\n"))
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"rows": 1}', '{"format": 1}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"rows": 1}', '{"format": 2}'])
 def test_a_damaged_manifest_is_an_error(prepared, content):
     (prepared / "manifest.json").write_text(content)
     with pytest.raises(DpcompareError, match=r"manifest.json is damaged.*prepare the data again"):
         load_prepared(prepared)
 
 
-def test_another_manifest_format_is_an_error(prepared):
+def test_another_manifest_format_is_an_error_and_is_not_overwritten(prepared):
     path = prepared / "manifest.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    with pytest.raises(DpcompareError, match=r"has format 99, this version .* reads format 1"):
+    with pytest.raises(DpcompareError, match=r"has format 99, this version .* reads format 2"):
         load_prepared(prepared)
+    with pytest.raises(UsageError, match=r"exists already.*It was prepared by another version"):
+        prepare("criteo-kaggle", [prepared.parent / "train.txt"], prepared)
 
 
 def test_a_log_without_numeric_columns_loads(tmp_path):

@@ -123,12 +123,15 @@ def test_the_manifest_states_rows_rates_ranges_and_sources_without_folders(tmp_p
     _, manifest = prepare_text(tmp_path, criteo_text(100, I1="", C2=""))
     assert manifest.labels["pctr"] == {
         "column": "label",
+        "rule": "label",
         "kind": "binary",
+        "rows": 100,
         "total": 50.0,
         "mean": 0.5,
         "min": 0.0,
         "max": 1.0,
-        "fractions": False,
+        "outside": 0,
+        "first_outside": "",
     }
     assert manifest.numeric["I1"]["missing"] == 0.01
     assert manifest.categorical["C2"] == {"missing": 0.01, "distinct": 99}
@@ -141,7 +144,7 @@ def test_the_manifest_states_rows_rates_ranges_and_sources_without_folders(tmp_p
     assert manifest == read_manifest(tmp_path / "prepared")
     report = manifest.report()
     assert "100 rows" in report
-    assert "label has mean 0.5000" in report
+    assert "pctr (label): 100 rows, mean 0.5000, 0 to 1" in report
     assert "I1: 0 to 96, 1.0% missing" in report
     json.loads((tmp_path / "prepared" / "manifest.json").read_text(), parse_constant=pytest.fail)
 

@@ -1,16 +1,30 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpcompare.data import Column, load_prepared, prepare
+from dpcompare.data import (
+    Column,
+    HashBuckets,
+    Target,
+    encode,
+    load_prepared,
+    load_schema,
+    prepare,
+)
 from dpcompare.data.hashing import hash_text
 from dpcompare.errors import DpcompareError
 from tests.data.logs import (
     CRITEO,
+    HILLSTROM,
+    KAG,
     SHARED,
+    documented_schema,
     needs_real_rows,
     own_schema,
+    write,
 )
 
 pytestmark = needs_real_rows
@@ -83,7 +97,7 @@ def test_real_damaged_comma_files(tmp_path, out):
         Column(name, column.role, column.integer, column.scale)
         for name, column in zip(names, CRITEO.columns, strict=True)
     )
-    schema = own_schema(columns=columns, tasks={"pctr": "Label"}, missing=("",))
+    schema = own_schema(columns=columns, tasks={"pctr": Target("Label")}, missing=("",))
     source = SHARED / "damaged" / "criteo_train.tiny.csv"
     manifest = prepare(schema, [source], out)
     assert manifest.rows == source.read_bytes().count(b"\n") - 1
@@ -99,6 +113,63 @@ def test_real_repeated_rows_are_reported(out):
     assert manifest.rows == 10_800
     assert manifest.repeated_share == pytest.approx(11 / 12)
     assert "12.0 times on average" in manifest.warnings[0]
+
+
+def test_the_real_attribution_rows_have_their_published_figures(tmp_path, out):
+    source = SHARED / "criteo_attribution" / "attribution_first1000.tsv"
+    schema = load_schema("criteo-attribution")
+    manifest = prepare(schema, [source], out)
+    assert manifest.rows == 1000
+    assert manifest.labels["pctr"]["mean"] == pytest.approx(0.351, abs=5e-4)
+    clicks = manifest.labels["pcvr"]
+    assert (clicks["rows"], clicks["total"], clicks["outside"]) == (351, 44, 0)
+    counts = manifest.labels["pconvs"]
+    assert (counts["rows"], counts["total"]) == (manifest.journeys, 40)
+    dataset = load_prepared(out)
+    assert dataset.labels["pconvs"].dtype == np.float32
+    assert dataset.categories.shape == (1000, 10)
+    by_user = prepare(replace(schema, journey=("uid",)), [source], tmp_path / "users")
+    assert by_user.journeys == 922
+    assert by_user.labels["pconvs"]["total"] == 40
+
+
+def test_the_documented_schema_prepares_the_real_hillstrom_rows(tmp_path, out):
+    source = SHARED / "conversions" / "hillstrom_64000.csv.gz"
+    manifest = prepare(documented_schema(HILLSTROM, tmp_path), [source], out)
+    assert manifest.rows == 64_000
+    assert manifest.labels["pcvr"]["mean"] == pytest.approx(0.0090, abs=5e-5)
+    dataset = load_prepared(out)
+    assert dataset.labels["pcvr"].dtype == np.uint8
+    assert dataset.numeric_names == ("recency", "history")
+    assert not {"visit", "spend"} & {*dataset.numeric_names, *dataset.categorical_names}
+    assert encode(dataset, slice(0, 10), HashBuckets(50, 7)).offset is None
+    assert np.nanmax(dataset.numeric) < 3
+
+
+def test_the_documented_schema_prepares_the_real_kag_rows(tmp_path, out):
+    source = SHARED / "conversions" / "KAG_conversion_data.csv"
+    manifest = prepare(documented_schema(KAG, tmp_path), [source], out)
+    counts = manifest.labels["pconvs"]
+    assert (counts["rows"], counts["max"]) == (1_143, 60)
+    assert counts["mean"] == pytest.approx(2.86, abs=5e-3)
+    dataset = load_prepared(out).for_task("pconvs")
+    assert np.var(dataset.labels["pconvs"]) == pytest.approx(20.1, abs=0.05)
+    offset = encode(dataset, slice(0, 1_143), HashBuckets(50, 4)).offset
+    assert offset.dtype == np.float32
+    assert np.exp(offset) == pytest.approx(dataset.exposure, rel=1e-5)
+    assert "Impressions" not in dataset.numeric_names
+    assert np.nanmax(dataset.numeric) < 3
+
+
+def test_clicks_are_no_exposure_of_the_real_kag_rows(tmp_path, out):
+    text = documented_schema(KAG, tmp_path).read_text(encoding="utf-8")
+    swapped = text.replace('"Impressions", role = "exposure"', '"Impressions", role = "ignore"')
+    swapped = swapped.replace(
+        '"Clicks", role = "numeric", integer = true, scale = 3.0', '"Clicks", role = "exposure"'
+    )
+    schema = write(tmp_path / "clicks.toml", swapped)
+    with pytest.raises(DpcompareError, match=r"line \d+, column Clicks: the exposure must be abov"):
+        prepare(schema, [SHARED / "conversions" / "KAG_conversion_data.csv"], out)
 
 
 def test_real_parquet_rows(out):

@@ -1,10 +1,12 @@
+import json
 import math
 from pathlib import Path
 
 import pytest
 
-from dpcompare.data import bundled_schemas, load_schema
+from dpcompare.data import Schema, Target, bundled_schemas, load_schema
 from dpcompare.errors import UsageError
+from tests.data.logs import HILLSTROM, KAG, documented_schema
 
 VALID = """
 title = "own"
@@ -33,7 +35,7 @@ def test_the_bundled_criteo_schema_has_the_published_layout():
     assert len(schema.numeric) == 13
     assert len(schema.categorical) == 26
     assert all(column.integer for column in schema.numeric)
-    assert schema.tasks == {"pctr": "label"}
+    assert schema.tasks == {"pctr": Target("label")}
     assert schema.missing == ("",)
 
 
@@ -44,7 +46,19 @@ def test_the_scale_of_criteo_columns_follows_the_published_percentiles():
 
 
 def test_bundled_names_are_listed():
-    assert "criteo-kaggle" in bundled_schemas()
+    assert bundled_schemas() == [
+        "criteo-attribution",
+        "criteo-kaggle",
+        "criteo-private-ad",
+        "criteo-sponsored-search",
+    ]
+
+
+@pytest.mark.parametrize("name", bundled_schemas())
+def test_every_bundled_schema_loads_and_says_what_it_is(name):
+    schema = load_schema(name)
+    assert schema.title.startswith("Criteo")
+    assert Schema.restored(schema.content()) == schema
 
 
 def test_an_own_schema_is_read_from_its_path(tmp_path):
@@ -62,7 +76,10 @@ def test_an_own_schema_is_read_from_its_path(tmp_path):
 
 
 def test_an_unknown_name_lists_the_bundled_ones_with_the_near_miss():
-    with pytest.raises(UsageError, match=r"did you mean 'criteo-kaggle'.*bundled: criteo-kaggle"):
+    with pytest.raises(
+        UsageError,
+        match=r"did you mean 'criteo-kaggle'.*bundled: criteo-attribution, criteo-kaggle",
+    ):
         load_schema("criteo-kagle")
 
 
@@ -119,6 +136,184 @@ def test_every_broken_rule_names_the_file_the_key_and_what_is_allowed(tmp_path, 
     assert str(caught.value).startswith(str(path))
 
 
+# --- targets, journeys, exposure ---
+
+RICH = """
+rows_in_time_order = true
+journey = ["user", "shop"]
+columns = [
+    { name = "user", role = "ignore" },
+    { name = "shop", role = "categorical" },
+    { name = "shown", role = "ignore" },
+    { name = "click", role = "label" },
+    { name = "sales", role = "label" },
+    { name = "sale_id", role = "leak" },
+]
+[tasks]
+pctr = "click"
+pcvr = { label = "sales", at_least = 2, max = 9, rows = "click" }
+pconvs = { distinct = "sale_id" }
+"""
+
+
+def load_text(folder, text):
+    path = Path(folder) / "rich.toml"
+    path.write_text(text)
+    return load_schema(path)
+
+
+def test_targets_and_journeys_are_read(tmp_path):
+    schema = load_text(tmp_path, RICH)
+    assert schema.journey == ("user", "shop")
+    assert schema.tasks == {
+        "pctr": Target(label="click"),
+        "pcvr": Target(label="sales", rows="click", at_least=2, max=9),
+        "pconvs": Target(distinct="sale_id"),
+    }
+    assert schema.wanted == ("shop", "click", "sales", "sale_id", "user")
+    assert schema.distinct == ("sale_id",)
+    assert schema.exposure is None
+    assert Schema.restored(json.loads(json.dumps(schema.content()))) == schema
+    assert [target.rule() for target in schema.tasks.values()] == [
+        "click",
+        "sales >= 2, where click is 1",
+        "distinct sale_id per journey",
+    ]
+
+
+def test_an_exposure_is_read_and_is_no_feature(tmp_path):
+    text = RICH.replace('"shown", role = "ignore"', '"shown", role = "exposure"').replace(
+        'distinct = "sale_id"', 'label = "sales", missing = 0'
+    )
+    schema = load_text(tmp_path, text)
+    assert schema.exposure.name == "shown"
+    assert schema.features == ("shop",)
+    assert "shown" in schema.wanted
+    assert schema.tasks["pconvs"].rule() == "sales, missing = 0"
+
+
+RICH_BROKEN = {
+    "journey of no column": (
+        '["user", "shop"]',
+        '["user", "shp"]',
+        r"journey: 'shp' is not among the columns \(did you mean 'shop'\?\)",
+    ),
+    "journey not a list": ('["user", "shop"]', '"user"', "journey: must be a list, got 'user'"),
+    "journey of numbers": (
+        '["user", "shop"]',
+        "[1]",
+        'journey: must be a list of texts such as "?',
+    ),
+    "journey twice": ('["user", "shop"]', '["user", "user"]', "names a column more than once"),
+    "distinct without journey": (
+        'journey = ["user", "shop"]',
+        "",
+        r'tasks\.pconvs\.distinct: counts over journeys.*journey = \["user", "campaign"\]',
+    ),
+    "target is a number": ('pctr = "click"', "pctr = 1", r"tasks\.pctr: must be the name of a col"),
+    "target has an unknown key": (
+        "at_least",
+        "atleast",
+        r"tasks\.pcvr\.atleast: unknown key \(did you mean 'at_least'\?\); allowed: label",
+    ),
+    "target without a label": ('label = "sales", ', "", r"tasks\.pcvr\.label: a task needs either"),
+    "label and distinct": (
+        'distinct = "sale_id"',
+        'distinct = "sale_id", label = "sales"',
+        r"tasks\.pconvs\.label: a task needs either label .* or distinct",
+    ),
+    "distinct and another key": (
+        'distinct = "sale_id"',
+        'distinct = "sale_id", rows = "click"',
+        r"tasks\.pconvs\.rows: does not go with distinct",
+    ),
+    "distinct for a rate": (
+        'pctr = "click"',
+        'pctr = { distinct = "sale_id" }',
+        r"tasks\.pctr\.distinct: makes a count, but the labels of pctr are 0 and 1",
+    ),
+    "distinct of a feature": (
+        'distinct = "sale_id"',
+        'distinct = "shop"',
+        r"distinct: must be a column with role label or leak \(click, sales, sale_id\), got 'shop'",
+    ),
+    "rows of a feature": (
+        'rows = "click"',
+        'rows = "shop"',
+        r"tasks\.pcvr\.rows: must be a column",
+    ),
+    "rows of a near miss": (
+        'rows = "click"',
+        'rows = "clik"',
+        r"got 'clik' \(did you mean 'click'",
+    ),
+    "rows of the label": ('rows = "click"', 'rows = "sales"', "rows: is the label itself"),
+    "label of a leak": (
+        'label = "sales"',
+        'label = "sale_id"',
+        r"tasks\.pcvr: must be a column with",
+    ),
+    "missing is 1": ('label = "sales"', 'label = "sales", missing = 1', "missing: must be 0"),
+    "missing is false": (
+        'label = "sales"',
+        'label = "sales", missing = false',
+        "missing: must be a whole number, got False",
+    ),
+    "at_least 0": ("at_least = 2", "at_least = 0", "at_least: must lie between 1 and 16,777,216"),
+    "at_least above max": (
+        "at_least = 2",
+        "at_least = 10",
+        r"at_least: must not be above max \(9\)",
+    ),
+    "at_least of a count": (
+        'distinct = "sale_id"',
+        'label = "sales", at_least = 1',
+        r"tasks\.pconvs\.at_least: makes labels 0 and 1, but pconvs predicts the count",
+    ),
+    "max of a rate": (
+        "at_least = 2, ",
+        "",
+        r"tasks\.pcvr\.max: is for counts, but the labels of pc",
+    ),
+    "max beyond float32": ("max = 9", "max = 16777217", "max: must lie between 1 and 16,777,216"),
+    "exposure over journeys": (
+        '"shown", role = "ignore"',
+        '"shown", role = "exposure"',
+        r"columns: 'shown' has role exposure.*a count over journeys \(distinct\) has none",
+    ),
+    "a known leak": ('"shop", role', '"click_nb", role', "'click_nb' must not be a feature"),
+    "a pattern as label": ('"click", role', '"clic*", role', r"columns\[4\]\.name: a label is one"),
+    "a near miss of a role": (
+        '"leak"',
+        '"leek"',
+        r"got 'leek' for 'sale_id' \(did you mean 'leak'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RICH_BROKEN)
+def test_every_broken_rule_of_a_label_names_the_key_and_what_is_allowed(tmp_path, case):
+    old, new, message = RICH_BROKEN[case]
+    assert RICH.count(old) == 1
+    with pytest.raises(UsageError, match=message) as caught:
+        load_text(tmp_path, RICH.replace(old, new))
+    assert str(caught.value).startswith(str(Path(tmp_path) / "rich.toml"))
+
+
+def test_an_exposure_is_one_column_and_for_counts(tmp_path):
+    text = RICH.replace('distinct = "sale_id"', 'label = "sales"')
+    text = text.replace('"shown", role = "ignore"', '"shown", role = "exposure"')
+    with pytest.raises(UsageError, match="one column may have role exposure, but user, shown have"):
+        load_text(tmp_path, text.replace('"user", role = "ignore"', '"user", role = "exposure"'))
+    with pytest.raises(UsageError, match="'shown' has role exposure, which is for counts, but"):
+        load_text(tmp_path, text.replace('pconvs = { label = "sales" }\n', ""))
+
+
+def test_a_label_column_may_only_say_which_rows_belong(tmp_path):
+    schema = load_text(tmp_path, RICH.replace('pctr = "click"\n', ""))
+    assert set(schema.tasks) == {"pcvr", "pconvs"}
+
+
 def test_a_schema_needs_a_feature(tmp_path):
     path = tmp_path / "empty.toml"
     path.write_text(
@@ -129,11 +324,18 @@ def test_a_schema_needs_a_feature(tmp_path):
         load_schema(path)
 
 
-def test_the_example_of_the_documentation_is_a_valid_schema(tmp_path):
-    page = Path(__file__).resolve().parents[2] / "docs" / "data.md"
-    example = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
-    path = tmp_path / "shop.toml"
-    path.write_text(example)
-    schema = load_schema(path)
-    assert schema.tasks == {"pctr": "clicked", "pconvs": "sales_7d"}
-    assert [column.name for column in schema.with_role("leak")] == ["revenue_7d"]
+def test_the_examples_of_the_documentation_are_valid_schemas(tmp_path):
+    shop = load_schema(documented_schema("An own log", tmp_path))
+    assert shop.tasks == {
+        "pctr": Target("clicked"),
+        "pcvr": Target("sales_7d", at_least=1, rows="clicked"),
+        "pconvs": Target("sales_7d", missing=0, max=500),
+    }
+    assert [column.name for column in shop.with_role("leak")] == ["revenue_7d"]
+    mail = load_schema(documented_schema(HILLSTROM, tmp_path))
+    assert mail.tasks == {"pcvr": Target("conversion")}
+    assert [column.name for column in mail.with_role("leak")] == ["visit", "spend"]
+    ads = load_schema(documented_schema(KAG, tmp_path))
+    assert ads.tasks == {"pconvs": Target("Total_Conversion", max=60)}
+    assert ads.exposure.name == "Impressions"
+    assert [column.name for column in ads.with_role("leak")] == ["Approved_Conversion"]

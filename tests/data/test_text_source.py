@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpcompare.data import Column, load_prepared, prepare
+from dpcompare.data import Column, Target, load_prepared, prepare
 from dpcompare.data.hashing import hash_text
 from dpcompare.errors import DpcompareError, UsageError
 from tests.data.logs import (
@@ -73,15 +73,17 @@ def test_counts_and_leaks(tmp_path):
         Column("bought", "label"),
         Column("sold_at", "leak"),
     )
-    schema = own_schema(columns=columns, tasks={"pconvs": "sales", "pcvr": "bought"})
-    text = "site,sales,bought,sold_at\na,0,0,\nb,3,1,noon\nc,1.5,1,noon\n"
+    schema = own_schema(
+        columns=columns, tasks={"pconvs": Target("sales"), "pcvr": Target("bought")}
+    )
+    text = "site,sales,bought,sold_at\na,0,0,\nb,3,1,noon\nc,7.0,1,noon\n"
     dataset, manifest = prepare_text(tmp_path, text, schema)
-    assert dataset.labels["pconvs"].tolist() == [0.0, 3.0, 1.5]
+    assert dataset.labels["pconvs"].tolist() == [0.0, 3.0, 7.0]
     assert dataset.labels["pconvs"].dtype == np.float32
     assert dataset.labels["pcvr"].tolist() == [0, 1, 1]
     assert dataset.categorical_names == ("site",)
     assert dataset.description["left_out_as_leaks"] == ["sold_at"]
-    assert "pconvs: column sales holds counts that are not whole" in manifest.warnings
+    assert manifest.labels["pconvs"]["rows"] == 3
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_an_unclosed_quote_is_an_error_even_over_many_lines(tmp_path):
 def test_counts_must_not_be_negative_or_missing(tmp_path, value, message):
     schema = own_schema(
         columns=(Column("site", "categorical"), Column("sales", "label")),
-        tasks={"pconvs": "sales"},
+        tasks={"pconvs": Target("sales")},
         missing=("",),
     )
     refuse(tmp_path, f"site,sales\na,1\nb,{value}\n", f"line 3, column sales.*{message}", schema)

@@ -1,20 +1,22 @@
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import pandas as pd
 import pytest
 
 from dpcompare.errors import DpcompareError, UsageError
-from dpcompare.figures import FIGURES, draw
+from dpcompare.figures import FIGURES, NothingToDraw, draw
+from dpcompare.figures.effective_sample_size import effective_sample_size
 from dpcompare.figures.utility import utility
 from dpcompare.results import ResultsFolder
-from tests.fabricated_records import failed, study
+from tests.fabricated_records import failed, sample_sizes, study
 
 
-def filled(path: Path) -> ResultsFolder:
+def filled(path: Path, records: list[dict[str, Any]] | None = None) -> ResultsFolder:
     folder = ResultsFolder(path)
     with folder.lock():
-        for made in study():
+        for made in study() if records is None else records:
             folder.append(made)
     return folder
 
@@ -47,6 +49,24 @@ def test_the_study_chooses_the_trials(tmp_path: Path) -> None:
     assert set(pd.read_csv(csv[0])["epsilon"].dropna()) == {1.0, 3.0}
 
 
+def test_without_a_name_all_figures_are_drawn_that_the_records_can_give(tmp_path: Path) -> None:
+    folder = filled(tmp_path, sample_sizes())
+    files = draw(folder, formats=())
+    assert [file.name for file in files] == ["utility.csv", "effective-sample-size.csv"]
+    read = pd.read_csv(files[1])
+    pd.testing.assert_frame_equal(read, effective_sample_size(sample_sizes())[1], check_dtype=False)
+
+
+def test_a_figure_that_a_study_asks_for_is_drawn_alone_or_refused(tmp_path: Path) -> None:
+    files = draw(filled(tmp_path / "a", sample_sizes()), None, "effective-sample-size")
+    names = [f"effective-sample-size.{form}" for form in ("png", "svg", "csv")]
+    assert [file.name for file in files] == names
+    folder = filled(tmp_path / "b")
+    with pytest.raises(NothingToDraw, match="two training sizes"):
+        draw(folder, None, "effective-sample-size")
+    assert not folder.figures.exists()
+
+
 def test_wrong_requests_are_named(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     with pytest.raises(UsageError, match=f"pie.*{next(iter(FIGURES))}"):
@@ -62,6 +82,6 @@ def test_without_results_no_file_is_made(tmp_path: Path) -> None:
         draw(folder)
     assert not folder.path.exists()
     folder.append(failed("dp-sgd", 1.0, 0, "diverged"))
-    with pytest.raises(DpcompareError, match="nothing to draw"):
+    with pytest.raises(NothingToDraw, match="nothing to draw"):
         draw(folder)
     assert not folder.figures.exists()

@@ -7,24 +7,26 @@ import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from dpcompare.errors import DpcompareError, UsageError
-from dpcompare.figures.style import curve_styles, figure_style
+from dpcompare.figures.style import NothingToDraw, curve_styles
 from dpcompare.figures.utility import utility, utility_figure
 from dpcompare.summary import summarize
 from tests.fabricated_records import (
+    CONSTANT_POISSON,
     EPSILONS,
     RR_AUC,
     RR_ENTROPY,
     SGD_AUC,
     SGD_ENTROPY,
+    conversions,
     curve,
     failed,
     metrics,
     record,
     study,
 )
+from tests.figures.readable import cut_or_overlapping
 
 
 def panel(figure: Figure, name: str) -> Axes:
@@ -221,39 +223,6 @@ def test_five_curves_look_different_in_color_and_in_grey() -> None:
     assert len({str(style) for style in curve_styles(list(map(str, range(30)))).values()}) == 30
 
 
-def drawn_texts(figure: Figure) -> list[Text]:
-    """All texts that reach the page: ticks beyond the limits have labels that do not."""
-    unseen: set[Text] = set()
-    for ax in figure.axes:
-        for axis in (ax.xaxis, ax.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            for tick in axis.get_major_ticks():
-                if not low <= tick.get_loc() <= high:
-                    unseen |= {tick.label1, tick.label2}
-    found = [text for text in figure.findobj(Text) if isinstance(text, Text)]
-    return [t for t in found if t.get_visible() and t.get_text().strip() and t not in unseen]
-
-
-def cut_or_overlapping(figure: Figure) -> list[str]:
-    """Texts that leave the page or lie on each other."""
-    with figure_style():
-        figure.canvas.draw()
-    page = figure.bbox
-    boxes = [(t.get_text(), Text.get_window_extent(t)) for t in drawn_texts(figure)]
-    bad = [
-        f"cut: {text}"
-        for text, box in boxes
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > page.x1 or box.y1 > page.y1
-    ]
-    for index, (text, box) in enumerate(boxes):
-        for other, place in boxes[index + 1 :]:
-            across = min(box.x1, place.x1) - max(box.x0, place.x0)
-            along = min(box.y1, place.y1) - max(box.y0, place.y0)
-            if across > 1 and along > 1:
-                bad.append(f"overlap: {text} / {other}")
-    return bad
-
-
 @pytest.mark.parametrize(
     "records",
     [
@@ -271,6 +240,24 @@ def test_no_text_is_cut_or_overlaps(records: list[dict[str, Any]]) -> None:
     assert cut_or_overlapping(utility_figure(records)) == []
 
 
+@pytest.mark.parametrize(
+    ("task", "metric"),
+    [
+        ("pcvr", "auc"),
+        ("pcvr", "log_loss"),
+        ("pcvr", "average_precision"),
+        ("pconvs", "poisson_loss"),
+        ("pconvs", "deviance"),
+        ("pconvs", "d2"),
+        ("pconvs", "calibration"),
+    ],
+)
+def test_no_text_of_seven_curves_is_cut_or_overlaps(task: str, metric: str) -> None:
+    figure = utility_figure(conversions(task), metric)
+    assert len(legend(figure)) == 8
+    assert cut_or_overlapping(figure) == []
+
+
 @pytest.mark.parametrize("metric", ["log_loss", "calibration"])
 def test_no_text_of_another_metric_is_cut_or_overlaps(metric: str) -> None:
     assert cut_or_overlapping(utility_figure(five_mechanisms(), metric)) == []
@@ -286,9 +273,9 @@ def test_losses_need_no_second_panel_and_know_the_base_rate() -> None:
 def test_nothing_to_draw_is_a_clear_error() -> None:
     with pytest.raises(DpcompareError, match="run-study"):
         utility([])
-    with pytest.raises(DpcompareError, match="nothing to draw against epsilon"):
+    with pytest.raises(NothingToDraw, match="nothing to draw against epsilon"):
         utility([r for r in study() if r["label"] == "non-private"])
-    with pytest.raises(DpcompareError, match="nothing to draw"):
+    with pytest.raises(NothingToDraw, match="nothing to draw"):
         utility([failed("dp-sgd", 1.0, 0, "diverged")])
     with pytest.raises(UsageError, match="accuracy"):
         utility(study(), "accuracy")
@@ -299,3 +286,114 @@ def test_pyplot_and_settings_are_left_alone() -> None:
     utility_figure(study())
     assert plt.get_fignums() == []
     assert dict(mpl.rcParams) == before
+
+
+def test_counts_have_one_panel_for_a_loss_and_the_relative_one_below_calibration() -> None:
+    made = conversions("pconvs")
+    panels = {
+        metric: [ax.get_label() for ax in utility_figure(made, metric).axes]
+        for metric in ("poisson_loss", "deviance", "d2", "calibration")
+    }
+    assert panels == {
+        "poisson_loss": ["poisson_loss"],
+        "deviance": ["deviance"],
+        "d2": ["d2"],
+        "calibration": ["calibration", "d2"],
+    }
+    assert [ax.get_label() for ax in utility_figure(made).axes] == ["poisson_loss"]
+    with pytest.raises(UsageError, match=r"'auc' is unknown for task pconvs; there are: poisson"):
+        utility_figure(made, "auc")
+
+
+def test_the_constant_mean_is_a_line_of_a_poisson_loss() -> None:
+    figure, numbers = utility(conversions("pconvs"))
+    base = numbers.loc[numbers["kind"] == "uninformed", "mean"].iloc[0]
+    assert base == pytest.approx(CONSTANT_POISSON)
+    assert side_labels(figure.axes[0])[:3] == [
+        "best possible 0.2121",
+        "non-private 0.2146",
+        "constant mean 0.2288",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("task", "metric"), [("pcvr", "log_loss"), ("pconvs", "poisson_loss"), ("pconvs", "deviance")]
+)
+def test_losses_that_differ_little_fill_their_axis(task: str, metric: str) -> None:
+    figure, numbers = utility(conversions(task), metric)
+    low, high = figure.axes[0].get_ylim()
+    best = numbers.loc[numbers["kind"] == "best possible", "mean"].iloc[0]
+    constant = numbers.loc[numbers["kind"] == "uninformed", "mean"].iloc[0]
+    assert (high - constant) == pytest.approx(0.6 * (constant - best))
+    assert low < best
+    assert best - low < 0.1 * (high - low)
+
+
+def test_a_poisson_loss_may_be_negative() -> None:
+    made = []
+    for one in conversions("pconvs"):
+        parts = {part: dict(one[part]) for part in ("validation", "test", "best_possible")}
+        for scores in parts.values():
+            scores["poisson_loss"] -= 0.22
+        made.append(one | parts)
+    figure = utility_figure(made)
+    low, high = figure.axes[0].get_ylim()
+    assert low < -0.0079
+    assert CONSTANT_POISSON - 0.22 < high < 0.02
+    assert "non-private \N{MINUS SIGN}0.0054" in side_labels(figure.axes[0])
+    assert cut_or_overlapping(figure) == []
+
+
+def test_values_far_below_the_constant_are_written_under_the_axis() -> None:
+    figure, numbers = utility(conversions("pconvs"), "d2")
+    ax = figure.axes[0]
+    low, _ = ax.get_ylim()
+    assert -0.06 < low < -0.05  # 0.6 times the best possible 0.09 below 0
+    below = numbers[numbers["below_axis"]]
+    assert (below["mean"] < low).all()
+    assert not numbers["above_axis"].any()
+    written = [text for text in side_labels(ax) if text.startswith("↓")]
+    assert len(written) == len(below)
+    assert "↓\N{MINUS SIGN}56.9" in written  # laplace at epsilon 0.1
+    assert cut_or_overlapping(figure) == []
+
+
+def test_marks_under_the_upper_panel_leave_the_lower_one_free() -> None:
+    made = [r | {"metric": "calibration"} for r in conversions("pconvs")]
+    figure = utility_figure(made)
+    assert figure.axes[0].get_label() == "calibration"
+    assert any(text.startswith("↓") for text in side_labels(figure.axes[1]))
+    assert cut_or_overlapping(figure) == []
+
+
+def test_an_infinitely_bad_d2_is_written_not_lost() -> None:
+    made = conversions("pconvs")
+    for one in made:
+        if one["label"] == "laplace" and one["epsilon"] == 0.1:
+            one["test"] = one["test"] | {"d2": -math.inf}
+    assert "↓\N{MINUS SIGN}inf" in side_labels(utility_figure(made, "d2").axes[0])
+
+
+@pytest.mark.parametrize("metric", ["poisson_loss", "d2"])
+def test_when_no_curve_beats_the_constant_the_best_point_is_still_shown(metric: str) -> None:
+    made = [
+        one
+        for one in conversions("pconvs")
+        if one["label"] == "non-private" or (one["label"] == "laplace" and one["epsilon"] <= 3)
+    ]
+    _, numbers = utility(made, metric)
+    points = numbers[numbers["kind"] == "curve"]
+    outside = points["above_axis"] | points["below_axis"]
+    assert list(points.loc[~outside, "epsilon"]) == [3.0]
+
+
+def test_more_training_sizes_than_one_are_said() -> None:
+    sizes = [
+        record("non-private", math.inf, 0, label=str(rows), schedule={"examples": rows})
+        for rows in (1000, 20000)
+    ]
+    made = [one | {"schedule": one["schedule"] | SCHEDULE} for one in sizes]
+    assert "1,000-100,000 training rows" in caption(utility_figure([*study(), *made]))
+
+
+SCHEDULE = {"batch_size": 100, "steps": 10, "sampling": "shuffle"}
