@@ -336,6 +336,6 @@ def test_the_examples_of_the_documentation_are_valid_schemas(tmp_path):
     assert mail.tasks == {"pcvr": Target("conversion")}
     assert [column.name for column in mail.with_role("leak")] == ["visit", "spend"]
     ads = load_schema(documented_schema(KAG, tmp_path))
-    assert ads.tasks == {"pconvs": Target("Total_Conversion", max=60)}
+    assert ads.tasks == {"pconvs": Target("Total_Conversion", max=1000)}
     assert ads.exposure.name == "Impressions"
     assert [column.name for column in ads.with_role("leak")] == ["Approved_Conversion"]
