@@ -103,7 +103,7 @@ def _data_settings(study: Study) -> dict[str, Any]:
         "columns": [len(dataset.numeric_names), len(dataset.categorical_names)],
         "split": split,
         "parts": parts,
-        "exposure": dataset.for_task(study.task).exposure is not None,
+        "exposure": dataset.exposure is not None and study.cap is not None,  # of counts only
         "checksum": dataset.checksum,
     }
 

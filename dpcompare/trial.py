@@ -352,12 +352,17 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
         what = {"mechanism": settings, "dpcompare": configuration["dpcompare"]}
         if not isinstance(mechanism, LabelMechanism):
             what |= {"budget": configuration["budget"], "model": configuration["model"]}
-        what["fields"] = [str(leaf) for leaf in jax.tree.leaves(mechanism)]
+        what["fields"] = [_exactly(leaf) for leaf in jax.tree.leaves(mechanism)]
     else:
         what = hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
     rows = [configuration["data"][key] for key in ("checksum", "split")]
     rows += [configuration["cap"], training_rows(configuration)]
     return "labels", *rows, task.name, settings["name"], what, configuration["seed"]
+
+
+def _exactly(leaf: Any) -> str:
+    """A number as text, or all bytes of an array, whose text would leave most of it out."""
+    return str(leaf) if np.ndim(leaf) == 0 else np.asarray(leaf).tobytes().hex()
 
 
 def _streams(configuration: Configuration, mechanism: Mechanism) -> Streams:

@@ -5,6 +5,7 @@ import math
 import jax
 import numpy as np
 import pytest
+from dpcompare_mechanisms.additive_noise import AdditiveNoise
 
 from dpcompare import data, tasks, trial
 from dpcompare.errors import DpcompareError
@@ -221,3 +222,16 @@ def test_at_epsilon_a_tenth_labels_teach_nothing_and_the_table_shows_a_loss(
     summary = summarize(records)
     row = next(line for line in table(summary).splitlines() if line.startswith(mechanism["name"]))
     assert ("!" in row) == (entropies.mean() > 1)
+
+
+def test_releases_that_differ_anywhere_in_a_long_array_share_no_stream(folder):
+    """The text of an array of 2,000 numbers shows six of them."""
+    (configuration,) = tiny.trials(folder, {"name": "additive-noise"}, **COUNTS)
+    task = tasks.find("pconvs", 3)
+    plain, other = np.zeros(2000), np.zeros(2000)
+    other[1000] = 1.0
+    streams = {
+        str(label_stream(configuration, AdditiveNoise(epsilon=1.0, clipped_share=array), task))
+        for array in (plain, other)
+    }
+    assert len(streams) == 2
