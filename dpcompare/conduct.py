@@ -74,7 +74,7 @@ def show(path: Path, say: Say) -> None:
         DpcompareError: there are no records, or they cannot be read.
     """
     # Imported here, so that workers start before their parent has loaded what draws.
-    from dpcompare import figures, report
+    from dpcompare import figures, wording
     from dpcompare.summary import write_summary
 
     folder = ResultsFolder(path)
@@ -83,8 +83,8 @@ def show(path: Path, say: Say) -> None:
     for warning in _warnings(folder):
         say(warning)
     summary = write_summary(folder, ids)
-    say(report.table(summary))
-    say(report.crossing_sentences(records))
+    say(wording.table(summary))
+    say(wording.crossing_sentences(records))
     drawn: list[Path] = []
     try:
         drawn = figures.draw(folder, ids, _figure_of(folder))

@@ -14,8 +14,17 @@ from dpcompare.errors import DpcompareError
 from dpcompare.metric_sets import MetricSet, constant_scores, metric_set
 from dpcompare.privacy import ROW_RELATIONS
 from dpcompare.results import ResultsFolder, write_atomically
+from dpcompare.sweeps import split_label
 
 Records = Sequence[Mapping[str, Any]]
+
+DIAGNOSTICS = (
+    "effective_examples",
+    "noise_on_mean",
+    "candidate_epsilon",
+    "shuffled_epsilon_at_least",
+)
+"""The diagnostics of trials that the summary holds the means of."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,7 @@ def summarize(records: Records) -> pd.DataFrame:
     rows = []
     for cell in cells:
         row = shared | {"mechanism": mechanisms[cell.label], "label": cell.label}
+        row["curve"] = split_label(cell.label)[0]
         row |= {"epsilon": cell.epsilon} | _selection(cell)
         for name in metrics.names:
             row |= _moments(name, _values(cell.chosen, "test", name))
@@ -73,7 +83,9 @@ def summarize(records: Records) -> pd.DataFrame:
             row[f"best_possible_{name}"] = _mean(_values(best, "scores", name))
             row[f"constant_{name}"] = _mean(_values(constant, "scores", name))
         row["worse_than_constant"] = metrics.worse_than_constant(row[metrics.relative])
-        row["effective_examples"] = _mean(_values(cell.chosen, "diagnostics", "effective_examples"))
+        for name in DIAGNOSTICS:
+            row[name] = _mean(_values(cell.chosen, "diagnostics", name))
+        row["noise_multiplier"] = _mean(_noise_multipliers(cell.chosen))
         rows.append(row | _privacy(cell) | _bookkeeping(cell, superseded))
     return pd.DataFrame(rows)
 
@@ -151,6 +163,13 @@ def _values(trials: Records, part: str, metric: str) -> np.ndarray:
     """The defined values of a metric, (k,) with k <= number of trials; older records lack some."""
     values = [(trial[part] or {}).get(metric) for trial in trials]
     return np.array([v for v in values if v is not None and not math.isnan(v)], dtype=float)
+
+
+def _noise_multipliers(trials: Records) -> np.ndarray:
+    found = [
+        (trial["diagnostics"].get("calibrated") or {}).get("noise_multiplier") for trial in trials
+    ]
+    return np.array([value for value in found if value is not None], dtype=float)
 
 
 def _mean(values: np.ndarray) -> float:

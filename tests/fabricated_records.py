@@ -84,6 +84,26 @@ def guarantee(mechanism: str, epsilon: float) -> dict[str, Any]:
     }
 
 
+def account_record(
+    epsilon: float, label: str, noise_multiplier: float, batch_size: int, **diagnostics: float
+) -> dict[str, Any]:
+    """One trial of a study of kind "account": noise and a guarantee, and nothing trained."""
+    made = record("dp-sgd", epsilon, 0, label=label)
+    scores = dict.fromkeys(("validation", "test", "best_possible", "rows"))
+    return (
+        made
+        | scores
+        | {
+            "schedule": made["schedule"] | {"batch_size": batch_size},
+            "diagnostics": {
+                "calibrated": {"noise_multiplier": noise_multiplier},
+                "noise_on_mean": noise_multiplier / batch_size,
+                **diagnostics,
+            },
+        }
+    )
+
+
 def record(mechanism: str, epsilon: float, seed: int, **changes: Any) -> dict[str, Any]:
     """One done trial; `changes` replace fields."""
     label = changes.get("label", mechanism)

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dpcompare import figures, report
+from dpcompare import figures, wording
 from dpcompare.results import ResultsFolder
 from dpcompare.summary import summarize
 
@@ -91,5 +91,5 @@ def test_records_alone_redraw_the_committed_numbers(place, tmp_path):
     pd.testing.assert_frame_equal(pd.read_csv(made), pd.read_csv(committed))
     records = folder.records(folder.plan())
     assert all(record["status"] == "done" for record in records)
-    table = report.table(summarize(records))
+    table = wording.table(summarize(records))
     assert all(label[:14] in table for label in summarize(records)["label"])

@@ -5,9 +5,9 @@ import math
 import pandas as pd
 import pytest
 
-from dpcompare.report import table
 from dpcompare.summary import summarize
 from dpcompare.table_grid import grid, shown_metrics
+from dpcompare.wording import table
 from tests.fabricated_records import conversions, failed, record, study
 
 

@@ -11,9 +11,9 @@ from dpcompare import data, tasks, trial
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import find
 from dpcompare.privacy import Budget, Schedule
-from dpcompare.report import table
 from dpcompare.summary import summarize
 from dpcompare.trial import label_stream, run_trial
+from dpcompare.wording import table
 from tests import tiny_studies as tiny
 from tests.tiny_studies import NON_PRIVATE, RANDOMIZED_RESPONSE
 

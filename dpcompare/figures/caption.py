@@ -7,7 +7,8 @@ import pandas as pd
 
 from dpcompare.crossover import crossovers
 from dpcompare.metric_sets import METRICS
-from dpcompare.report import (
+from dpcompare.summary import Records
+from dpcompare.wording import (
     UNIT_NOTE,
     failure_counts,
     privacy_sentences,
@@ -15,7 +16,6 @@ from dpcompare.report import (
     seeds_sentence,
     tuning_sentence,
 )
-from dpcompare.summary import Records
 
 
 def utility_caption(

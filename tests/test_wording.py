@@ -10,8 +10,8 @@ from scipy import stats
 
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.metric_sets import BINARY
-from dpcompare.report import crossing_sentences, crossovers, summarize, table, write_summary
 from dpcompare.results import ResultsFolder
+from dpcompare.wording import crossing_sentences, crossovers, summarize, table, write_summary
 from tests.fabricated_records import (
     BEST,
     EPSILONS,
