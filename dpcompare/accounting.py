@@ -5,8 +5,10 @@ of the tight accountant comes from :mod:`dpcompare.privacy_loss`; Rényi diverge
 Calibration of noise: :mod:`dpcompare.calibration`.
 """
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import dp_accounting as dp
@@ -111,6 +113,50 @@ def epsilon(
     return _pld_epsilon(gaussians, responses, delta, neighboring)
 
 
+def renyi_divergences(
+    events: Sequence[dp.DpEvent], orders: np.ndarray, neighboring: Neighboring
+) -> np.ndarray:
+    """Bounds on the Rényi divergences of everything that `events` release together, (orders,).
+
+    Args:
+        events: Gaussians, Poisson-sampled or not, and randomized responses, composed or not.
+        orders: (orders,), each above 1. At order infinity only pure guarantees are finite.
+        neighboring: the relation. Randomized responses are always accounted as replace-one.
+
+    Returns:
+        The bounds; infinite where none is known, as at low orders of which dp-accounting's sum
+        does not converge.
+
+    Raises:
+        UsageError: an event is of another kind.
+    """
+    atoms = list(_atoms(dp.ComposedDpEvent(list(events))))
+    gaussians = [g for g in map(_sampled_gaussian, atoms) if g is not None]
+    responses = [r for r in map(_response, atoms) if r is not None]
+    for atom in atoms:
+        if isinstance(atom.event, dp.NonPrivateDpEvent):
+            return np.full(len(orders), math.inf)
+        if _sampled_gaussian(atom) is None and _response(atom) is None:
+            raise UsageError(
+                f"no Rényi divergence is known for {atom.event}; use Gaussians, Poisson-sampled "
+                "or not, and randomized responses"
+            )
+    if any(g.noise_multiplier == 0 for g in gaussians):
+        return np.full(len(orders), math.inf)
+    with _errors_only(logging.getLogger("absl")):  # where it warns, it answers infinity
+        return _divergences(gaussians, responses, orders, neighboring)
+
+
+@contextmanager
+def _errors_only(logger: logging.Logger) -> Iterator[None]:
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def delta_of(gaussian: SampledGaussian, epsilon: float, neighboring: Neighboring) -> float:
     """An upper bound on delta at `epsilon` for a sampled Gaussian, by PLD, rounding included."""
     largest = 0.0
@@ -169,7 +215,7 @@ def guarantee(
         UsageError: `neighboring` is not defined for grouped clipping, or not supported.
     """
     releases = [release for release in releases if any(_atoms(release.event))]
-    texts = tuple(_text(release) for release in releases)
+    texts = tuple(event_text(release) for release in releases)
     event = dp.ComposedDpEvent([release.event for release in releases])
     if releases and all(release.unit == "label" for release in releases):
         pure = all(isinstance(a.event, dp.RandomizedResponseDpEvent) for a in _atoms(event))
@@ -272,6 +318,17 @@ def _rdp_epsilon(
     neighboring: Neighboring,
 ) -> float:
     orders = np.array(rdp.RdpAccountant().orders)
+    with _errors_only(logging.getLogger("absl")):  # where it warns, the order does not count
+        divergences = _divergences(gaussians, responses, orders, neighboring)
+    return float(rdp.compute_epsilon(orders, divergences, delta)[0])
+
+
+def _divergences(
+    gaussians: Sequence[SampledGaussian],
+    responses: Sequence[Response],
+    orders: np.ndarray,
+    neighboring: Neighboring,
+) -> np.ndarray:
     total = np.zeros(len(orders))
     for g in gaussians:
         if RELATIONS[neighboring] == NeighboringRelation.REPLACE_ONE:
@@ -282,7 +339,7 @@ def _rdp_epsilon(
             total += g.steps * np.asarray(single._rdp)
     for response in responses:  # a pure guarantee bounds the divergence of every order
         total += response.times * response.epsilon
-    return float(rdp.compute_epsilon(orders, total, delta)[0])
+    return total
 
 
 def _replace_one_divergences(gaussian: SampledGaussian, orders: np.ndarray) -> np.ndarray:
@@ -300,6 +357,9 @@ def _replace_one_divergences(gaussian: SampledGaussian, orders: np.ndarray) -> n
     sigma, q = gaussian.noise_multiplier, gaussian.sampling_probability
     divergences = []
     for order in orders:
+        if math.isinf(order):
+            divergences.append(math.inf)
+            continue
         # The integrand is a sum of normals with means between 1 - 2 * order and 2 * order.
         reach = 2 * order + 12 * sigma
         x = np.linspace(-reach, reach, int(2 * reach / sigma * 12) + 1)
@@ -339,7 +399,8 @@ def _any_epsilon(
     return float(made.get_epsilon(delta))
 
 
-def _text(release: Release) -> str:
+def event_text(release: Release) -> str:
+    """What was released, for people."""
     groups = f", groups of {release.group_size}" if release.group_size > 1 else ""
     parts = [f"{a.times} x {_event_text(a.event, release.name)}" for a in _atoms(release.event)]
     return f"{' and '.join(parts)} (unit: {release.unit}{groups})"

@@ -158,16 +158,59 @@ def run_study(
 
 @cli.command()
 @click.argument("results", type=click.Path(path_type=Path))
-def plot(results: Path) -> None:
-    """Redraw the figures and the table of RESULTS from its records alone.
+@click.option("--figure", help="Draw this kind of figure [default: the one the study asks for].")
+@click.option("--formats", type=Names(), default="png,svg", show_default=True, metavar="LIST")
+def plot(results: Path, figure: str | None, formats: list[str]) -> None:
+    """Redraw figures and tables of RESULTS from its records alone.
+
+    --figure all draws every kind of figure that the records can give; --formats takes png, svg
+    and pdf. Beside each figure a CSV file holds the numbers in it.
 
     \b
     Example:
       dpcompare plot results/quickstart
+      dpcompare plot results/quickstart --figure utility --formats pdf
     """
     from dpcompare import conduct
 
-    conduct.show(results, click.echo)
+    conduct.show(results, click.echo, figure, formats)
+
+
+@cli.command()
+@click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="The page to write [default: report.html in the first results folder].",
+)
+def report(results: tuple[Path, ...], out: Path | None) -> None:
+    """Write one HTML page about RESULTS: the verdict, curves, tables, guarantees.
+
+    The page is made from records alone, needs no network, and works without a mouse.
+
+    \b
+    Example:
+      dpcompare report results/quickstart
+      dpcompare report results/pctr results/pcvr results/pconvs --out report.html
+    """
+    from dpcompare import report as page
+
+    click.echo(f"wrote {page.write(results, out or results[0] / 'report.html')}")
+
+
+@cli.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+def compare(a: Path, b: Path) -> None:
+    """Lay two results folders side by side: what differs in settings, and in results.
+
+    \b
+    Example:
+      dpcompare compare results/quickstart results/pctr
+    """
+    from dpcompare.comparison import comparison_text
+
+    click.echo(comparison_text(a, b), nl=False)
 
 
 @cli.command()

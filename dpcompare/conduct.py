@@ -2,20 +2,23 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from dpcompare import estimate, memory, runner
-from dpcompare.expansion import expand
+from dpcompare.expansion import expand, final_trials
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.study import Study, resolved
 from dpcompare.trial import Configuration, counted, failed_record, identity
 
 Say = Callable[[str], Any]
+
+FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account:run_account"}
+"""What runs the trials of each kind of study."""
 
 
 def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
@@ -35,46 +38,73 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         DpcompareError: the folder cannot be written, or another run is writing to it.
     """
     planned = expand(study)
-    configurations = in_running_order(planned)
-    identities = [identity(c) for c in configurations]
     folder = ResultsFolder(path)
     with folder.lock():
         done = _done_records(folder)
-        for line in [*_warnings(folder), *reasons_to_run_again(done, configurations)]:
+        for line in [*_warnings(folder), *reasons_to_run_again(done, planned)]:
             say(line)
-        there = {record["id"] for record in done}
-        missing = [c for c, i in zip(configurations, identities, strict=True) if i not in there]
-        count, shortage = worker_count(missing, workers)
-        if shortage:
-            say(shortage)
         write_atomically(folder.study, tomli_w.dumps(resolved(study)).encode())
-        folder.write_plan([identity(c) for c in planned])
-        _rename(folder, done, planned)
-        costs = [estimate.cost(c) for c in configurations]
-        with ProgressBar(costs, study.name) as bar:
-            outcome = runner.run_missing(
-                [dict(c) for c in configurations],
-                identities,
-                folder,
-                runner.LocalExecutor(count),
-                "dpcompare.trial:run_trial",
-                _failed,
-                bar,
-            )
+        finals = final_trials(study, planned, done)
+        folder.write_plan([identity(c) for c in [*planned, *finals]])
+        _rename(folder, done, [*planned, *finals])
+        failed = _run_missing(study, planned, folder, workers, say)
+        if any("withheld" in c for c in planned):
+            finals = final_trials(study, planned, _done_records(folder))
+            folder.write_plan([identity(c) for c in [*planned, *finals]])
+            say("The chosen candidates run again, with the test rows.")
+            failed += _run_missing(study, finals, folder, workers, say)
+    show(path, say)
+    return failed
+
+
+def _run_missing(
+    study: Study,
+    configurations: list[Configuration],
+    folder: ResultsFolder,
+    workers: int | None,
+    say: Say,
+) -> int:
+    """Run the trials that have no record, and return how many failed."""
+    configurations = in_running_order(configurations)
+    identities = [identity(c) for c in configurations]
+    there = folder.done_ids()
+    missing = [c for c, i in zip(configurations, identities, strict=True) if i not in there]
+    count, shortage = worker_count(missing, workers)
+    if shortage:
+        say(shortage)
+    costs = [estimate.cost(c) for c in configurations]
+    with ProgressBar(costs, study.name) as bar:
+        outcome = runner.run_missing(
+            [dict(c) for c in configurations],
+            identities,
+            folder,
+            runner.LocalExecutor(count),
+            FUNCTIONS[study.kind],
+            _failed,
+            bar,
+        )
     counts = f"{outcome.done} done, {outcome.failed} failed, {outcome.skipped} already there"
     say(f"Trials: {counts}.")
-    show(path, say)
     return outcome.failed
 
 
-def show(path: Path, say: Say) -> None:
-    """Redraw figures, summary.csv and the table of a results folder from its records alone.
+def show(
+    path: Path, say: Say, figure: str | None = None, formats: Sequence[str] = ("png", "svg")
+) -> None:
+    """Redraw figures, tables and summary.csv of a results folder from its records alone.
+
+    Args:
+        path: the results folder.
+        say: receives lines for the user.
+        figure: draw this one; "all" is all that the records can give, None the one that the study
+            asks for.
+        formats: of the figures.
 
     Raises:
         DpcompareError: there are no records, or they cannot be read.
     """
     # Imported here, so that workers start before their parent has loaded what draws.
-    from dpcompare import figures, wording
+    from dpcompare import figures, tables, wording
     from dpcompare.summary import write_summary
 
     folder = ResultsFolder(path)
@@ -87,11 +117,16 @@ def show(path: Path, say: Say) -> None:
     say(wording.crossing_sentences(records))
     drawn: list[Path] = []
     try:
-        drawn = figures.draw(folder, ids, _figure_of(folder))
+        wanted = None if figure == "all" else figure or _figure_of(folder)
+        drawn = figures.draw(folder, ids, wanted, formats)
     except figures.NothingToDraw as nothing:
+        if figure is not None:
+            raise
         say(f"No figure: {nothing}.")
+    written = tables.write(folder, ids)
     for file in [*drawn, folder.summary]:
         say(f"wrote {file}")
+    say(f"wrote {len(written)} tables to {folder.path / 'tables'}")
 
 
 def _figure_of(folder: ResultsFolder) -> str | None:
@@ -111,6 +146,13 @@ def dry_run(study: Study, workers: int | None) -> str:
     lines = [f"{study.title}: {len(configurations)} trials on {count} workers", ""]
     lines += [_describe(c, estimate.seconds(c, rate)) for c in configurations]
     seconds = sum(estimate.seconds(c, rate) for c in configurations)
+    finals = _likely_finals(study, configurations)
+    if finals:
+        lines += [
+            "",
+            f"and {len(finals)} trials of the chosen candidates, with the test rows",
+        ]
+        seconds += sum(estimate.seconds(c, rate) for c in finals)
     need = max(estimate.memory(c) for c in configurations)
     lines += [
         "",
@@ -119,6 +161,15 @@ def dry_run(study: Study, workers: int | None) -> str:
         *([shortage] if shortage else []),
     ]
     return "\n".join(lines)
+
+
+def _likely_finals(study: Study, compared: list[Configuration]) -> list[Configuration]:
+    """As many final trials as there will be: of the costliest candidate of each choice."""
+    costliest: dict[Any, Configuration] = {}
+    for c in sorted((c for c in compared if "withheld" in c), key=estimate.cost):
+        own_seed = c["seed"] if "selection" in c else None
+        costliest[c["about"]["label"], c["budget"]["epsilon"], own_seed] = c
+    return [c for c in costliest.values() for _ in range(1 if "selection" in c else study.seeds)]
 
 
 def in_running_order(configurations: list[Configuration]) -> list[Configuration]:
@@ -206,7 +257,8 @@ def _warnings(folder: ResultsFolder) -> list[str]:
 
 def _place(about: Any, configuration: Any) -> tuple[Any, ...]:
     epsilon = float(configuration["budget"]["epsilon"])
-    return about["label"], epsilon, configuration["seed"], str(about["candidate"])
+    withheld = configuration.get("withheld")
+    return about["label"], epsilon, configuration["seed"], str(about["candidate"]), withheld
 
 
 def _differences(old: Any, new: Any, prefix: str = "") -> list[str]:

@@ -10,6 +10,7 @@ from scipy import stats
 from dpcompare.errors import UsageError
 from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.summary import Records, shown_trials
+from dpcompare.sweeps import split_label
 
 CONFIDENCE = 0.95
 
@@ -56,7 +57,7 @@ class Crossover:
 
 
 def crossovers(records: Records, metric: str | None = None) -> list[Crossover]:
-    """Compare every pair of curves that have finite epsilons.
+    """Compare every pair of curves that have finite epsilons, except those of swept settings.
 
     Trials of one seed share split, initial weights and, where they can, batch order, so the
     difference is taken seed by seed; at each epsilon the sign is decided when the paired t
@@ -81,7 +82,7 @@ def crossovers(records: Records, metric: str | None = None) -> list[Crossover]:
         raise UsageError(f"curves can be compared by {', '.join(directed)}, not by {metric!r}")
     values: dict[str, dict[float, dict[int, float]]] = {}
     for (label, epsilon), trials in shown_trials(records).items():
-        if math.isfinite(epsilon):
+        if math.isfinite(epsilon) and not split_label(label)[1]:
             scores = {trial["seed"]: (trial["test"] or {}).get(metric) for trial in trials}
             defined = {seed: score for seed, score in scores.items() if score is not None}
             values.setdefault(label, {})[epsilon] = defined

@@ -29,6 +29,8 @@ def cost(configuration: Configuration) -> float:
 
 def seconds(configuration: Configuration, speed: float) -> float:
     """Expected seconds on one core of a machine that does `speed` floating-point operations/s."""
+    if configuration.get("kind") == "account":
+        return START
     model = model_of(configuration)
     schedule = schedule_of(configuration, training_rows(configuration))
     noisy = _is_noisy(configuration, schedule)
@@ -41,6 +43,8 @@ def seconds(configuration: Configuration, speed: float) -> float:
 
 def memory(configuration: Configuration) -> float:
     """Expected bytes of one worker: parameters and copies, rows, and a chunk's activations."""
+    if configuration.get("kind") == "account":
+        return RUNTIME_BYTES
     model = model_of(configuration)
     schedule = schedule_of(configuration, training_rows(configuration))
     training = configuration["training"]

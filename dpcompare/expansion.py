@@ -1,24 +1,28 @@
 """From a study to its trials: every mechanism at every epsilon, seed and candidate."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dpcompare import __version__, data
+from dpcompare.candidates import Trial, chosen_candidates
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
 from dpcompare.label_mechanism import LabelMechanism
 from dpcompare.mechanism import Plugin, is_private, parameter_defaults
 from dpcompare.model import Model
 from dpcompare.privacy import Schedule, check_delta, default_delta
+from dpcompare.private_selection import number_of_candidates
+from dpcompare.randomness import numpy_generator
 from dpcompare.settings import at_epsilon, located
 from dpcompare.study import Entry, Study
 from dpcompare.tasks import CountTask, Task
 from dpcompare.trial import (
     Configuration,
     budget_of,
+    final_of,
     identity,
     recipe_of,
     task_of,
@@ -41,23 +45,94 @@ def expand(study: Study) -> list[Configuration]:
         settings = _data_settings(study)
         _check_model(study.model, settings["columns"])
         unique: dict[str, Configuration] = {}
+        labels: dict[str, str] = {}
         for seed in range(study.seeds):
             for entry in study.entries:
                 with located(f"mechanism {entry.label!r}"):
                     for epsilon in _epsilons_of(entry, study):
-                        for candidate in _candidates(entry, epsilon):
-                            configuration = _configuration(
-                                study, entry, settings, seed, epsilon, candidate
-                            )
+                        for configuration in _trials(study, entry, settings, seed, epsilon):
                             _check(configuration, entry.plugin)
-                            _add(unique, configuration)
+                            _check_curve(labels, configuration)
+                            unique.setdefault(identity(configuration), configuration)
     return list(unique.values())
 
 
-def _add(unique: dict[str, Configuration], configuration: Configuration) -> None:
-    """Equal candidates run once; equal curves are refused, for a trial belongs to one curve."""
-    first = unique.setdefault(identity(configuration), configuration)
-    label, other = configuration["about"]["label"], first["about"]["label"]
+def _trials(
+    study: Study, entry: Entry, settings: dict[str, Any], seed: int, epsilon: float
+) -> Iterator[Configuration]:
+    """The trials of one curve at one epsilon and seed.
+
+    Where there is one candidate only, its trial is all there is. Several are compared first, on
+    validation rows; then :func:`final_trials` follow.
+    """
+    candidates = list(_candidates(entry, epsilon))
+    if study.kind == "account" and len(candidates) > 1:
+        raise UsageError(
+            f"{', '.join(candidates[0])}: a list is a list of candidates to choose from, but a "
+            "study of kind 'account' trains nothing to choose by; use sweep to show them all"
+        )
+    selection = entry.private_selection
+    if selection and study.kind == "account":
+        trial = _configuration(study, entry, settings, seed, epsilon, candidates[0])
+        yield trial | {"selection": {"mean": selection}}
+    elif selection:
+        yield from _draws(study, entry, settings, seed, epsilon, candidates)
+    elif len(candidates) == 1:
+        yield _configuration(study, entry, settings, seed, epsilon, candidates[0])
+    elif study.tuning_seeds is None or seed < study.tuning_seeds:
+        for candidate in candidates:
+            trial = _configuration(study, entry, settings, seed, epsilon, candidate)
+            yield trial | {"withheld": "test"}
+
+
+def _draws(
+    study: Study,
+    entry: Entry,
+    settings: dict[str, Any],
+    seed: int,
+    epsilon: float,
+    candidates: list[dict[str, Any]],
+) -> Iterator[Configuration]:
+    """A random number of candidates, each drawn at random, with noise and batches of its own."""
+    mean = entry.private_selection
+    rng = numpy_generator("private selection", entry.plugin.name, mean, f"{epsilon:.12g}", seed)
+    count = number_of_candidates(mean, rng)
+    for draw, chosen in enumerate(rng.integers(len(candidates), size=count).tolist()):
+        candidate = candidates[chosen] | {"draw": draw}
+        trial = _configuration(study, entry, settings, seed, epsilon, candidate)
+        yield trial | {
+            "selection": {"mean": mean, "draw": draw},
+            "withheld": "test",
+        }
+
+
+def final_trials(
+    study: Study, compared: list[Configuration], records: Sequence[Trial]
+) -> list[Configuration]:
+    """The trials of the chosen candidates, which look at the test rows: once each.
+
+    Args:
+        study: whose candidates were compared.
+        compared: its trials, from :func:`expand`.
+        records: of those trials, as far as they are done.
+    """
+    by_identity = {identity(c): c for c in compared if "withheld" in c}
+    finals = []
+    for chosen in chosen_candidates([r for r in records if r["id"] in by_identity]):
+        tried = by_identity[chosen["id"]]
+        seeds = [tried["seed"]] if "selection" in tried else range(study.seeds)
+        for seed in seeds:
+            finals.append(final_of(tried) | {"seed": seed})
+    return finals
+
+
+def _check_curve(labels: dict[str, str], configuration: Configuration) -> None:
+    """Equal candidates run once; equal curves are refused, for a trial belongs to one curve.
+
+    The final trial of a candidate must not be another curve's either.
+    """
+    label = configuration["about"]["label"]
+    other = labels.setdefault(identity(final_of(configuration)), label)
     if label != other:
         raise UsageError(
             f"it trains the same as mechanism {other!r} at epsilon "
@@ -143,14 +218,17 @@ def _configuration(
 
     training = resolved(entry.training, "training.")
     training["chunk_size"] = training["chunk_size"] or None
+    steps = training.pop("steps")
     examples = _examples(training["examples"], data_settings["parts"][0])
     if examples == data_settings["parts"][0]:
         training["examples"] = 0  # all of them, however it was written
+    if steps:
+        training["epochs"] = _epochs(steps, training["batch_size"], examples)
     delta = default_delta(examples) if study.delta is None else study.delta
     check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
     model = dict(study.model)
     del model["min_count" if model["categories"] == "hash" else "buckets"]
-    return {
+    configuration: Configuration = {
         "task": study.task,
         "cap": study.cap,
         "data": data_settings,
@@ -164,8 +242,8 @@ def _configuration(
         "budget": {
             "epsilon": epsilon if math.isfinite(epsilon) else "inf",
             "delta": delta,
-            "neighboring": study.neighboring,
-            "accountant": study.accountant,
+            "neighboring": entry.neighboring or study.neighboring,
+            "accountant": entry.accountant or study.accountant,
             "allow_large_delta": study.allow_large_delta,
         },
         "seed": seed,
@@ -178,6 +256,16 @@ def _configuration(
             "candidate": candidate,
         },
     }
+    if study.kind == "account":
+        configuration["kind"] = "account"
+    return configuration
+
+
+def _epochs(steps: int, batch_size: int, examples: int) -> float:
+    """So many passes that rounding them to steps gives `steps`."""
+    if steps < 0:
+        raise UsageError(f"training.steps must be at least 1, or 0 to take epochs, got {steps}")
+    return steps * batch_size / examples
 
 
 def _examples(wanted: int, there: int) -> int:

@@ -14,6 +14,7 @@ from dpcompare.mechanism import Plugin, find, parameter_defaults
 from dpcompare.metric_sets import metric_set
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
 from dpcompare.settings import check_choice, check_keys, check_kind, located, scalar, setting
+from dpcompare.sweeps import split_label, walked
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": {
@@ -32,6 +33,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "momentum": 0.9,
         "batch_size": 1024,
         "epochs": 5.0,
+        "steps": 0,
         "chunk_size": 0,
         "lazy_noise": "auto",
         "evaluations": 1,
@@ -42,7 +44,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """Every key of a study's sections with its default.
 
-A chunk size of 0 lets the trainer choose, examples of 0 are all training rows.
+A chunk size of 0 lets the trainer choose, examples of 0 are all training rows, and steps of 0 leave
+the number of steps to the epochs.
 """
 
 TOP_LEVEL = {
@@ -54,6 +57,7 @@ TOP_LEVEL = {
     "metric": str,
     "epsilons": list,
     "seeds": int,
+    "tuning_seeds": int,
     "delta": float,
     "neighboring": str,
     "accountant": str,
@@ -65,11 +69,25 @@ TOP_LEVEL = {
 }
 CHOICES: dict[str, Sequence[str]] = {
     "task": tasks.TASKS,
-    "kind": ("train",),
-    "figure": ("utility", "effective-sample-size", "training-rows"),
+    "kind": ("train", "account"),
+    "figure": (
+        "utility",
+        "effective-sample-size",
+        "training-rows",
+        "clip-norm",
+        "large-batch",
+        "groups",
+        "noise-vs-batch",
+        "accountants",
+        "sampling",
+        "selection-cost",
+    ),
     "neighboring": ROW_RELATIONS,
     "accountant": ACCOUNTANTS,
 }
+OF_ENTRY = ("neighboring", "accountant", "private_selection")
+"""What a mechanism may set besides its parameters and its training."""
+
 EPSILONS = [0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 50.0]
 """The epsilons of the paper's Figure 5, and of a study that names none."""
 
@@ -79,12 +97,25 @@ class Entry:
     """One curve of a study: a mechanism with its parameters and its own training settings.
 
     Values may still be tables over epsilon, or lists of candidates to choose from.
+
+    Attributes:
+        label: of the curve.
+        plugin: the mechanism.
+        parameters: of the mechanism.
+        training: all training settings.
+        neighboring: the row relation, if not the study's.
+        accountant: the accountant, if not the study's.
+        private_selection: how many candidates are tried in the mean by a choice that epsilon
+            counts; 0 for a choice that it does not count.
     """
 
     label: str
     plugin: Plugin
     parameters: dict[str, Any]
     training: dict[str, Any]
+    neighboring: str | None = None
+    accountant: str | None = None
+    private_selection: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +127,8 @@ class Study:
         source: what messages call the file.
         cap: of a count, the largest that label mechanisms keep; None for other tasks.
         entries: its mechanisms.
+        kind: "train", or "account": noise and guarantees are computed and nothing is trained.
+        tuning_seeds: with how many of the seeds candidates are compared; None is all.
         delta: None for the default, n^-1.1.
     """
 
@@ -106,8 +139,10 @@ class Study:
     entries: tuple[Entry, ...]
     metric: str
     cap: int | None = None
+    kind: str = "train"
     epsilons: tuple[float, ...] = tuple(EPSILONS)
     seeds: int = 5
+    tuning_seeds: int | None = None
     figure: str = "utility"
     delta: float | None = None
     neighboring: str = "zero-out"
@@ -168,9 +203,9 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
     metrics = metric_set(task.name)
     metric = content.get("metric", metrics.main)
     check_choice(metric, metrics.names, f"{where}: metric")
-    seeds = content.get("seeds", 5)
-    if seeds < 1:
-        raise UsageError(f"{where}: seeds must be at least 1, got {seeds}")
+    kind = content.get("kind", "train")
+    seeds = content.get("seeds", 5 if kind == "train" else 1)
+    _check_seeds(kind, seeds, content.get("tuning_seeds"), where)
     sections = {key: _section(content.get(key, {}), key, where) for key in DEFAULTS}
     check_choice(
         sections["model"]["categories"], ("hash", "vocabulary"), f"{where}: model.categories"
@@ -185,9 +220,11 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
         title=content.get("title", task.title),
         task=task.name,
         cap=content.get("cap"),
+        kind=kind,
         entries=tuple(_entries(content["mechanisms"], sections["training"], where)),
         epsilons=parse_epsilons(content.get("epsilons", EPSILONS), f"{where}: epsilons"),
         seeds=seeds,
+        tuning_seeds=content.get("tuning_seeds"),
         metric=metric,
         figure=content.get("figure", "utility"),
         delta=None if delta is None else float(delta),
@@ -198,6 +235,17 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
         model=sections["model"],
         training=sections["training"],
     )
+
+
+def _check_seeds(kind: str, seeds: int, tuning_seeds: int | None, where: str) -> None:
+    if seeds < 1:
+        raise UsageError(f"{where}: seeds must be at least 1, got {seeds}")
+    if kind == "account" and seeds != 1:
+        raise UsageError(f"{where}: a study of kind 'account' has no randomness; leave out seeds")
+    if tuning_seeds is not None and not 1 <= tuning_seeds <= seeds:
+        raise UsageError(
+            f"{where}: tuning_seeds must lie between 1 and the {seeds} seeds, got {tuning_seeds}"
+        )
 
 
 def parse_epsilons(values: Iterable[Any], where: str) -> tuple[float, ...]:
@@ -227,33 +275,52 @@ def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) ->
         place = f"{where}: mechanisms[{index}]"
         if not isinstance(content, dict) or "name" not in content:
             raise UsageError(f"{place}: name is missing")
-        values = dict(content)
-        name = values.pop("name")
-        check_kind(name, str, f"{place}: name")
-        with located(place):
-            plugin = find(name)
-        label = values.pop("label", name)
+        check_kind(content["name"], str, f"{place}: name")
+        label = content.get("label", content["name"])
         check_kind(label, str, f"{place}: label")
         if not label or "," in label:  # `--mechanisms` separates labels by commas
             raise UsageError(f"{place}: label must be a text without commas, got {label!r}")
-        if label in labels:
-            raise UsageError(
-                f"{place}: two mechanisms are called {label!r}; give one a label of its own"
-            )
-        labels.add(label)
-        parameters = parameter_defaults(plugin.factory)
-        check_keys(values, ("name", "label", "training", *parameters), place, "")
-        own, default = values.pop("training", {}), DEFAULTS["training"]
-        check_keys(own, default, place, "training.")
-        yield Entry(
-            label,
-            plugin,
-            {key: setting(values.get(key, d), d, key, place) for key, d in parameters.items()},
-            {
-                key: setting(own.get(key, value), default[key], f"training.{key}", place)
-                for key, value in training.items()
-            },
+        for values in walked({"label": label} | content, place):
+            entry = _entry(values, training, place)
+            if entry.label in labels:
+                raise UsageError(
+                    f"{place}: two mechanisms are called {entry.label!r}; give one a label of its "
+                    "own"
+                )
+            labels.add(entry.label)
+            yield entry
+
+
+def _entry(content: dict[str, Any], training: dict[str, Any], place: str) -> Entry:
+    values = dict(content)
+    name, label = values.pop("name"), values.pop("label")
+    with located(place):
+        plugin = find(name)
+    parameters = parameter_defaults(plugin.factory)
+    check_keys(values, ("name", "label", "sweep", "training", *OF_ENTRY, *parameters), place, "")
+    for key in ("neighboring", "accountant"):
+        if key in values:
+            check_choice(values[key], CHOICES[key], f"{place}: {key}")
+    selection = scalar(values.get("private_selection", 0.0), 0.0, "private_selection", place)
+    if selection and selection < 1:
+        raise UsageError(
+            f"{place}: private_selection is a mean number of candidates, at least 1, or 0 for a "
+            f"choice that epsilon does not count; got {selection:g}"
         )
+    own, default = values.pop("training", {}), DEFAULTS["training"]
+    check_keys(own, default, place, "training.")
+    return Entry(
+        label,
+        plugin,
+        {key: setting(values.get(key, d), d, key, place) for key, d in parameters.items()},
+        {
+            key: setting(own.get(key, value), default[key], f"training.{key}", place)
+            for key, value in training.items()
+        },
+        values.get("neighboring"),
+        values.get("accountant"),
+        selection,
+    )
 
 
 def _section(content: dict[str, Any], section: str, where: str) -> dict[str, Any]:
@@ -285,18 +352,23 @@ def select(
     if seeds is not None:
         if seeds < 1:
             raise UsageError(f"--seeds must be at least 1, got {seeds}")
-        study = replace(study, seeds=seeds)
+        if study.kind == "account":
+            raise UsageError("--seeds: a study of kind 'account' has no randomness; leave it out")
+        compared = study.tuning_seeds and min(study.tuning_seeds, seeds)
+        study = replace(study, seeds=seeds, tuning_seeds=compared)
     if epsilons is not None:
         numbers = [_number(text, "--epsilons") for text in epsilons]
         study = replace(study, epsilons=parse_epsilons(numbers, "--epsilons"))
     if mechanisms is not None:
         wanted = list(mechanisms)
-        labels = [entry.label for entry in study.entries]
+        names = [{entry.label, split_label(entry.label)[0]} for entry in study.entries]
+        known = list(dict.fromkeys(label for both in names for label in sorted(both)))
         for name in wanted:
-            check_choice(name, labels, "--mechanisms")
+            check_choice(name, known, "--mechanisms")
         if not wanted:
             raise UsageError("--mechanisms: name at least one")
-        study = replace(study, entries=tuple(e for e in study.entries if e.label in wanted))
+        chosen = [e for e, both in zip(study.entries, names, strict=True) if both & set(wanted)]
+        study = replace(study, entries=tuple(chosen))
     return study
 
 
@@ -313,7 +385,7 @@ def resolved(study: Study) -> dict[str, Any]:
     content: dict[str, Any] = {
         "title": study.title,
         "task": study.task,
-        "kind": "train",
+        "kind": study.kind,
         "figure": study.figure,
         "metric": study.metric,
         "epsilons": list(study.epsilons),
@@ -325,9 +397,20 @@ def resolved(study: Study) -> dict[str, Any]:
         "model": study.model,
         "training": study.training,
         "mechanisms": [
-            {"name": e.plugin.name, "label": e.label, **e.parameters, "training": e.training}
+            {
+                "name": e.plugin.name,
+                "label": e.label,
+                **e.parameters,
+                **_set(neighboring=e.neighboring, accountant=e.accountant),
+                **({"private_selection": e.private_selection} if e.private_selection else {}),
+                "training": e.training,
+            }
             for e in study.entries
         ],
     }
-    optional = {"cap": study.cap, "delta": study.delta}
-    return content | {key: value for key, value in optional.items() if value is not None}
+    return content | _set(cap=study.cap, delta=study.delta, tuning_seeds=study.tuning_seeds)
+
+
+def _set(**values: Any) -> dict[str, Any]:
+    """Those of the values that are not None."""
+    return {key: value for key, value in values.items() if value is not None}

@@ -10,6 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpcompare.candidates import (
+    distinct_candidates,
+    is_compared,
+    is_privately_selected,
+    scores,
+    shown,
+)
 from dpcompare.errors import DpcompareError
 from dpcompare.metric_sets import MetricSet, constant_scores, metric_set
 from dpcompare.privacy import ROW_RELATIONS
@@ -34,7 +41,7 @@ class _Cell:
     Attributes:
         trials: done and failed, of all candidates.
         candidates: the distinct candidates, in order of appearance.
-        chosen: the done trials of the candidate that is shown, by seed.
+        chosen: the done trials that are shown, by seed.
         seeds: the seeds that the study runs.
     """
 
@@ -51,8 +58,8 @@ def summarize(records: Records) -> pd.DataFrame:
 
     Means and standard errors (ddof = 1, nan for one seed) are over the seeds of the test metrics;
     undefined values are left out and ``<metric>_n`` counts the rest. Where parameters were tuned,
-    the candidate with the lowest mean loss on the **validation** rows is shown, among those with
-    the most seeds scored; test metrics never select. Trials that failed or have no record
+    the final trials of the candidate with the lowest mean loss on the **validation** rows are shown
+    (:mod:`dpcompare.candidates`); test metrics never select. Trials that failed or have no record
     yet are named in the columns ``failed`` and ``missing``, so a curve and epsilon of which
     nothing is left still has a row. `docs/results.md` lists the columns.
 
@@ -75,16 +82,16 @@ def summarize(records: Records) -> pd.DataFrame:
     rows = []
     for cell in cells:
         row = shared | {"mechanism": mechanisms[cell.label], "label": cell.label}
-        row["curve"] = split_label(cell.label)[0]
+        row |= {"curve": split_label(cell.label)[0], "kind": _kind(cell)}
         row |= {"epsilon": cell.epsilon} | _selection(cell)
         for name in metrics.names:
-            row |= _moments(name, _values(cell.chosen, "test", name))
-            row[f"validation_{name}"] = _mean(_values(cell.chosen, "validation", name))
-            row[f"best_possible_{name}"] = _mean(_values(best, "scores", name))
-            row[f"constant_{name}"] = _mean(_values(constant, "scores", name))
+            row |= _moments(name, scores(cell.chosen, "test", name))
+            row[f"validation_{name}"] = _mean(scores(cell.chosen, "validation", name))
+            row[f"best_possible_{name}"] = _mean(scores(best, "scores", name))
+            row[f"constant_{name}"] = _mean(scores(constant, "scores", name))
         row["worse_than_constant"] = metrics.worse_than_constant(row[metrics.relative])
         for name in DIAGNOSTICS:
-            row[name] = _mean(_values(cell.chosen, "diagnostics", name))
+            row[name] = _mean(scores(cell.chosen, "diagnostics", name))
         row["noise_multiplier"] = _mean(_noise_multipliers(cell.chosen))
         rows.append(row | _privacy(cell) | _bookkeeping(cell, superseded))
     return pd.DataFrame(rows)
@@ -112,7 +119,6 @@ def write_summary(folder: ResultsFolder, ids: Iterable[str] | None = None) -> pd
 
 def _cells(records: Records) -> tuple[list[_Cell], int]:
     """The trials by curve (in order of appearance) and epsilon (ascending)."""
-    selection = metric_set(records[-1]["task"]).selection if records else ""
     newest = {_coordinates(record): record for record in records}
     grouped: dict[str, dict[float, list[Mapping[str, Any]]]] = {}
     for record in newest.values():
@@ -124,45 +130,15 @@ def _cells(records: Records) -> tuple[list[_Cell], int]:
         private = any(math.isfinite(epsilon) for epsilon in by_epsilon)
         for epsilon in sorted(set(by_epsilon) | (swept if private else set())):
             trials = by_epsilon.get(epsilon, [])
-            candidates: list[dict[str, Any]] = []
-            for trial in trials:
-                if trial["candidate"] not in candidates:
-                    candidates.append(trial["candidate"])
-            chosen = _choose(trials, candidates, selection)
-            cells.append(_Cell(label, epsilon, trials, candidates, chosen, seeds))
+            cells.append(
+                _Cell(label, epsilon, trials, distinct_candidates(trials), shown(trials), seeds)
+            )
     return cells, len(records) - len(newest)
 
 
-def _coordinates(record: Mapping[str, Any]) -> tuple[str, float, int, str]:
+def _coordinates(record: Mapping[str, Any]) -> tuple[str, float, int, str, bool]:
     candidate = json.dumps(record["candidate"], sort_keys=True)
-    return record["label"], record["epsilon"], record["seed"], candidate
-
-
-def _choose(
-    trials: list[Mapping[str, Any]], candidates: list[dict[str, Any]], selection: str
-) -> list[Mapping[str, Any]]:
-    """The done trials of the candidate with the lowest validation loss `selection`, by seed.
-
-    A candidate that diverged on some seeds must not win by the seeds it survived, so those with
-    fewer scores come last. Several candidates of which none has a score: none is chosen.
-    """
-    done = [trial for trial in trials if trial["status"] == "done"]
-    of_candidate = [[trial for trial in done if trial["candidate"] == c] for c in candidates]
-
-    def rank(group: list[Mapping[str, Any]]) -> tuple[int, float]:
-        scores = _values(group, "validation", selection)
-        return -scores.size, _mean(scores) if scores.size else math.inf
-
-    best = min(of_candidate, key=rank, default=[])
-    if len(candidates) > 1 and rank(best)[0] == 0:
-        return []
-    return sorted(best, key=lambda trial: trial["seed"])
-
-
-def _values(trials: Records, part: str, metric: str) -> np.ndarray:
-    """The defined values of a metric, (k,) with k <= number of trials; older records lack some."""
-    values = [(trial[part] or {}).get(metric) for trial in trials]
-    return np.array([v for v in values if v is not None and not math.isnan(v)], dtype=float)
+    return record["label"], record["epsilon"], record["seed"], candidate, is_compared(record)
 
 
 def _noise_multipliers(trials: Records) -> np.ndarray:
@@ -174,6 +150,11 @@ def _noise_multipliers(trials: Records) -> np.ndarray:
 
 def _mean(values: np.ndarray) -> float:
     return fmean(values) if values.size else math.nan
+
+
+def _kind(cell: _Cell) -> str:
+    kinds = [trial["configuration"].get("kind", "train") for trial in cell.trials]
+    return kinds[0] if kinds else "train"
 
 
 def _moments(name: str, values: np.ndarray) -> dict[str, float]:
@@ -205,11 +186,17 @@ def _constant(records: Records, metrics: MetricSet) -> list[dict[str, Any]]:
 
 
 def _selection(cell: _Cell) -> dict[str, Any]:
-    chosen = cell.chosen[0]["candidate"] if cell.chosen else {}
+    chosen = distinct_candidates(cell.chosen)
+    private = [trial for trial in cell.trials if is_privately_selected(trial)]
+    tried: float = len(cell.candidates)
+    if compared := [trial for trial in private if is_compared(trial)]:
+        tried = len(compared) / len({trial["seed"] for trial in compared})
+    means = [trial["configuration"]["selection"]["mean"] for trial in private]
     return {
-        "candidate": _settings(chosen),
-        "n_candidates": len(cell.candidates),
+        "candidate": " | ".join(_settings(candidate) for candidate in chosen),
+        "n_candidates": tried,
         "tuned": len(cell.candidates) > 1,
+        "private_selection": means[0] if means else math.nan,
         "n_seeds": len(cell.chosen),
         "seeds": " ".join(str(trial["seed"]) for trial in cell.chosen),
     }
@@ -233,18 +220,42 @@ def _bookkeeping(cell: _Cell, superseded: int) -> dict[str, Any]:
     trials = cell.chosen or cell.trials
     first = trials[0] if trials else {}
     schedule, rows = first.get("schedule") or {}, first.get("rows") or {}
-    run = [(trial["seed"], trial["candidate"]) for trial in cell.trials]
-    expected = [(seed, c) for c in cell.candidates or [{}] for seed in cell.seeds]
     failed = [trial for trial in cell.trials if trial["status"] == "failed"]
     return {
         **{key: schedule.get(key) for key in ("examples", "batch_size", "steps", "sampling")},
         "test_rows": rows.get("test"),
         "n_failed": len(failed),
         "failed": _reasons(failed),
-        "missing": ", ".join(_trial(*trial) for trial in expected if trial not in run),
+        "missing": ", ".join(_trial(*trial) for trial in _missing(cell)),
         "superseded": superseded,
         "notes": "; ".join(dict.fromkeys(note for t in cell.chosen for note in t["notes"])),
     }
+
+
+def _missing(cell: _Cell) -> list[tuple[int, dict[str, Any]]]:
+    """Seed and candidate of the trials that were planned and have no record.
+
+    How many draws a private selection has is random, so of it only final trials can be missed.
+    """
+    finals = [trial for trial in cell.trials if not is_compared(trial)]
+    compared = [trial for trial in cell.trials if is_compared(trial)]
+    if not compared:
+        return _without_record(finals, cell.candidates or [{}], cell.seeds)
+    if is_privately_selected(compared[0]):
+        done = {trial["seed"] for trial in finals}
+        return [(seed, {}) for seed in cell.seeds if seed not in done]
+    seeds = sorted({trial["seed"] for trial in compared})
+    chosen = distinct_candidates(finals) or [{}]
+    return _without_record(compared, cell.candidates, seeds) + _without_record(
+        finals, chosen, cell.seeds
+    )
+
+
+def _without_record(
+    trials: Records, candidates: list[dict[str, Any]], seeds: list[int]
+) -> list[tuple[int, dict[str, Any]]]:
+    run = [(trial["seed"], trial["candidate"]) for trial in trials]
+    return [(seed, c) for c in candidates for seed in seeds if (seed, c) not in run]
 
 
 def _reasons(failed: Records) -> str:

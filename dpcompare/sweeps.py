@@ -5,11 +5,72 @@ An entry with ``sweep = { clip_norm = [1, 10] }`` gives one set of trials for ea
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from dpcompare.errors import UsageError
 
 _LABEL = re.compile(r"(?P<curve>.*\S) \((?P<values>[a-z_]+=[^\s()]+(?: [a-z_]+=[^\s()]+)*)\)")
 _TRAINING = "training."
+
+
+def walked(content: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
+    """An entry of a study file at each place of its sweep; the entry itself if it has none.
+
+    Args:
+        content: of the entry, with its label. Its `sweep` is a table of lists of equal length that
+            are walked together; training settings stand in a table `training` of it.
+        where: file and entry, for messages.
+
+    Raises:
+        UsageError: the sweep is no such table, or walks through what the entry sets as well.
+    """
+    values = {key: value for key, value in content.items() if key != "sweep"}
+    if "sweep" not in content:
+        yield values
+        return
+    lists = _lists(content["sweep"], where)
+    own = values.get("training", {})
+    for key in lists:
+        inside = key.startswith(_TRAINING) and isinstance(own, dict)
+        if (key.removeprefix(_TRAINING) in own) if inside else (key in values):
+            raise UsageError(f"{where}: {key} is swept and set; leave out one of the two")
+    for places in zip(*lists.values(), strict=True):
+        at = dict(zip(lists, places, strict=True))
+        training = {
+            key.removeprefix(_TRAINING): value
+            for key, value in at.items()
+            if key.startswith(_TRAINING)
+        }
+        yield (
+            values
+            | {key: value for key, value in at.items() if not key.startswith(_TRAINING)}
+            | ({"training": own | training} if training else {})
+            | {"label": swept_label(content["label"], at)}
+        )
+
+
+def _lists(sweep: Any, where: str) -> dict[str, list[Any]]:
+    example = "such as sweep = { clip_norm = [1.0, 10.0] }"
+    if not (isinstance(sweep, dict) and sweep):
+        raise UsageError(f"{where}: sweep must be a table of lists, {example}; got {sweep!r}")
+    training = sweep.get("training", {})
+    if not isinstance(training, dict):
+        raise UsageError(f"{where}: sweep.training must be a table of lists, got {training!r}")
+    lists = {key: value for key, value in sweep.items() if key != "training"}
+    lists |= {f"{_TRAINING}{key}": value for key, value in training.items()}
+    for key, value in lists.items():
+        if not (isinstance(value, list) and value):
+            raise UsageError(f"{where}: sweep.{key} must be a list of values, got {value!r}")
+        if not all(isinstance(item, int | float | str) for item in value):
+            raise UsageError(f"{where}: sweep.{key} must list numbers or texts, got {value!r}")
+    if len({len(value) for value in lists.values()}) > 1:
+        found = ", ".join(f"{key} {len(value)}" for key, value in lists.items())
+        raise UsageError(
+            f"{where}: the lists of a sweep are walked together, so they need equal lengths; got "
+            f"{found}"
+        )
+    return lists
 
 
 def swept_label(label: str, values: Mapping[str, Any]) -> str:

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, cast
 
 import jax
 import numpy as np
 
-from dpcompare import accounting, data, tasks
+from dpcompare import accounting, data, private_selection, tasks
 from dpcompare.data import Dataset, Features
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
@@ -49,7 +49,22 @@ class About(TypedDict):
     candidate: dict[str, Any]
 
 
-class Configuration(TypedDict):
+class Optional(TypedDict, total=False):
+    """What only some configurations have, so that the others keep their identity.
+
+    Attributes:
+        kind: "account" where nothing is trained; see :mod:`dpcompare.account`.
+        withheld: "test" where candidates are compared: test rows are not looked at.
+        selection: of a private selection: the `mean` number of candidates, and which `draw` of
+            them this trial is.
+    """
+
+    kind: str
+    withheld: str
+    selection: dict[str, Any]
+
+
+class Configuration(Optional):
     """Everything that may change a trial's result, in plain JSON values, and `about`.
 
     Attributes:
@@ -82,6 +97,12 @@ class Configuration(TypedDict):
 def identity(configuration: Configuration) -> str:
     """The hash that tells trials apart: of all that may change the result and nothing else."""
     return digest(counted(configuration)).hex()[:20]
+
+
+def final_of(configuration: Configuration) -> Configuration:
+    """The trial that repeats one of a comparison, and looks at the test rows too."""
+    kept = {key: value for key, value in configuration.items() if key != "withheld"}
+    return cast(Configuration, kept)
 
 
 def counted(configuration: Configuration) -> dict[str, Any]:
@@ -138,7 +159,7 @@ def run_trial(
     chosen = configuration["mechanism"]
     mechanism = plugin_of(chosen["name"], chosen["version"]).build(chosen["parameters"])
     with _timed(timings, "calibrate"):
-        mechanism = mechanism.calibrate(budget, schedule, task)
+        mechanism = calibrated(mechanism, configuration, schedule)
     with _timed(timings, "release"):
         mechanism, released = mechanism.release_labels(
             examples.labels["train"],
@@ -170,42 +191,42 @@ def run_trial(
             look_at_validation,
         )
     with _timed(timings, "evaluate"):
+        looked_at = [part for part in PARTS[1:] if part != configuration.get("withheld")]
         predictions = {
             part: predict(mechanism, task, examples.model, parameters, examples.features[part])
-            for part in ("validation", "test")
+            for part in looked_at
         }
         metrics = {
-            part: _evaluate(task, examples.labels[part], predictions[part]) for part in predictions
+            part: _evaluate(task, examples.labels[part], predictions[part]) for part in looked_at
         }
     with _timed(timings, "account"):
         releases = mechanism.events(schedule)
-        guarantee = accounting.guarantee(
-            releases, budget.delta, budget.neighboring, budget.accountant
-        )
+        guarantee = stated(releases, configuration)
         _check_claim(mechanism, releases, guarantee)
         _check_kernel(mechanism, task, guarantee)
     best = examples.true_rates
     effective = None
     if best is not None:
         effective = mechanism.effective_sample_size_fraction(task, best["train"])
-    return _record(
+    return record_of(
         configuration,
         status="done",
         guarantee=vars(guarantee) | {"events": list(guarantee.events)},
         schedule=vars(schedule),
         rows={part: len(examples.labels[part]) for part in PARTS},
         validation=metrics["validation"],
-        test=metrics["test"],
-        best_possible=best and _evaluate(task, examples.labels["test"], best["test"]),
+        test=metrics.get("test"),
+        best_possible=_best_possible(task, examples) if "test" in metrics else None,
         notes=[
             *mechanism.notes(),
             *examples.notes,
-            *_delta_notes(guarantee, schedule.examples),
-            *_bound_notes(task, examples.labels["test"]),
+            *delta_notes(guarantee, schedule.examples),
+            *(_bound_notes(task, examples.labels["test"]) if "test" in metrics else []),
         ],
         diagnostics={
-            "calibrated": _calibrated(mechanism),
-            "mean_prediction": float(np.mean(predictions["test"])),
+            **noise_diagnostics(mechanism, schedule),
+            **selection_diagnostics(releases, configuration),
+            "mean_prediction": float(np.mean(predictions[looked_at[-1]])),
             **({} if effective is None else {"effective_examples": effective * schedule.examples}),
             "parameters": examples.model.parameters,
             "lazy_tables": table_updates(mechanism, examples.model, schedule, recipe).lazy,
@@ -215,10 +236,56 @@ def run_trial(
     )
 
 
+def calibrated(mechanism: Mechanism, configuration: Configuration, schedule: Schedule) -> Mechanism:
+    """The mechanism with the noise that fits the budget of a configuration.
+
+    Of a private selection each candidate gets so much noise that the choice fits the budget.
+    """
+    budget, task = budget_of(configuration), task_of(configuration)
+    if "selection" in configuration:
+
+        def releases_at(budget: Budget) -> Sequence[Release]:
+            return mechanism.calibrate(budget, schedule, task).events(schedule)
+
+        mean = configuration["selection"]["mean"]
+        budget = private_selection.candidate_budget(releases_at, budget, mean)
+    return mechanism.calibrate(budget, schedule, task)
+
+
+def stated(releases: Sequence[Release], configuration: Configuration) -> Guarantee:
+    """What a trial with these releases may claim."""
+    budget = budget_of(configuration)
+    if "selection" in configuration:
+        mean = configuration["selection"]["mean"]
+        return private_selection.guarantee(releases, mean, budget.delta, budget.neighboring)
+    return accounting.guarantee(releases, budget.delta, budget.neighboring, budget.accountant)
+
+
+def noise_diagnostics(mechanism: Mechanism, schedule: Schedule) -> dict[str, Any]:
+    """What calibration found, and the noise on each entry of the mean gradient, if there is any."""
+    found: dict[str, Any] = {"calibrated": _calibrated(mechanism)}
+    gradient = mechanism.gradient()
+    if gradient is not None:
+        groups = schedule.expected_groups(gradient.group_size)
+        found["noise_on_mean"] = float(gradient.standard_deviation) / groups
+    return found
+
+
+def selection_diagnostics(
+    releases: Sequence[Release], configuration: Configuration
+) -> dict[str, float]:
+    """The epsilon of one candidate of a private selection, as a tuning that is not counted says."""
+    if "selection" not in configuration:
+        return {}
+    budget = budget_of(configuration)
+    one = accounting.guarantee(releases, budget.delta, budget.neighboring, budget.accountant)
+    return {"candidate_epsilon": one.epsilon}
+
+
 def failed_record(configuration: Configuration, reason: str, traceback: str = "") -> dict[str, Any]:
     """The record of a trial that did not finish; a traceback goes to its diagnostics."""
     diagnostics = {"traceback": traceback} if traceback else {}
-    return _record(configuration, status="failed", error=reason, diagnostics=diagnostics)
+    return record_of(configuration, status="failed", error=reason, diagnostics=diagnostics)
 
 
 class Examples(NamedTuple):
@@ -367,8 +434,12 @@ def _exactly(leaf: Any) -> str:
 
 def _streams(configuration: Configuration, mechanism: Mechanism) -> Streams:
     """Batches, groups and initial weights depend on no row, noise on everything, its size too."""
-    shared = (training_rows(configuration), configuration["seed"])
-    noise = {"settings": counted(configuration), "calibrated": _calibrated(mechanism)}
+    shared: tuple[Any, ...] = (training_rows(configuration), configuration["seed"])
+    if "selection" in configuration:  # candidates of a private selection share no batches
+        shared += (configuration["selection"]["draw"],)
+    # The final trial of a candidate repeats it: a draw of other noise would be another release.
+    settings = counted(final_of(configuration))
+    noise = {"settings": settings, "calibrated": _calibrated(mechanism)}
     return Streams(shared, (digest(noise).hex(),))
 
 
@@ -428,6 +499,12 @@ def _evaluate(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[s
     return dict(task.evaluate(labels, predictions))
 
 
+def _best_possible(task: Task, examples: Examples) -> dict[str, Any] | None:
+    """The scores of the true rates on the test rows, where they are known."""
+    rates = examples.true_rates
+    return rates and _evaluate(task, examples.labels["test"], rates["test"])
+
+
 def _calibrated(mechanism: Mechanism) -> dict[str, float]:
     """The values that calibration found: the fields whose default is None."""
     fields = type(mechanism).__dataclass_fields__.values()
@@ -439,7 +516,7 @@ def _calibrated(mechanism: Mechanism) -> dict[str, float]:
     }
 
 
-def _delta_notes(guarantee: Guarantee, examples: int) -> list[str]:
+def delta_notes(guarantee: Guarantee, examples: int) -> list[str]:
     """A delta at which whole rows might be published is marked."""
     if math.isinf(guarantee.epsilon) or guarantee.delta * examples < 1 - 1e-9:
         return []
@@ -462,7 +539,8 @@ def _bound_notes(task: Task, labels: np.ndarray) -> list[str]:
     ]
 
 
-def _record(configuration: Configuration, **values: Any) -> dict[str, Any]:
+def record_of(configuration: Configuration, **values: Any) -> dict[str, Any]:
+    """A record of a configuration: `values`, with empty ones for what they do not hold."""
     about = configuration["about"]
     empty = dict.fromkeys(
         ("error", "guarantee", "schedule", "rows", "validation", "test", "best_possible")

@@ -11,6 +11,7 @@ import pandas as pd
 
 from dpcompare.crossover import Crossover, crossovers
 from dpcompare.metric_sets import METRICS, metric_set
+from dpcompare.noise_grid import noise_grid, noise_legend
 from dpcompare.privacy import ROW_RELATIONS
 from dpcompare.summary import Records, relation_column, summarize, write_summary
 from dpcompare.table_grid import grid, shown_metrics
@@ -26,6 +27,7 @@ __all__ = [
     "seeds_sentence",
     "summarize",
     "table",
+    "trains",
     "tuning_sentence",
     "write_summary",
 ]
@@ -63,15 +65,29 @@ def table(summary: pd.DataFrame) -> str:
     first = summary.iloc[0]
     head = [f"{first['title']} (study {first['study']}, task {first['task']})"]
     head += [seeds_sentence(summary)]
+    trained = trains(summary)
     blocks = [
         _wrapped(head),
-        grid(summary, WIDTH),
-        _wrapped(_legend(summary)),
-        _wrapped(["Equal epsilon is not equal privacy:", *privacy_sentences(summary)], "  "),
+        grid(summary, WIDTH) if trained else noise_grid(summary, WIDTH),
+        _wrapped(_legend(summary) if trained else noise_legend(summary)),
+        _wrapped(["Equal epsilon is not equal privacy:", *_protections(summary)], "  "),
         _wrapped([UNIT_NOTE, tuning_sentence(summary)]),
         _wrapped(failure_sentences(summary) + remark_sentences(summary)),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _protections(summary: pd.DataFrame) -> list[str]:
+    """What epsilon means; where settings are swept, once per curve, without the other relations."""
+    if (summary["label"] == summary["curve"]).all():
+        return privacy_sentences(summary)
+    curves = summary.assign(label=summary["curve"])
+    return privacy_sentences(curves, with_relations=False)
+
+
+def trains(summary: pd.DataFrame) -> bool:
+    """Whether the study trains models; one of kind "account" does not."""
+    return str(summary["kind"].iloc[0]) != "account"
 
 
 def _legend(summary: pd.DataFrame) -> list[str]:
@@ -94,6 +110,8 @@ def _legend(summary: pd.DataFrame) -> list[str]:
 
 def seeds_sentence(summary: pd.DataFrame) -> str:
     """What mean and band are, and over how many seeds."""
+    if not trains(summary):
+        return "Computed from the accountant alone: no data is read and nothing is trained."
     n = _span([count for count in summary["n_seeds"] if count > 0])
     if n == "1":
         return "n = 1 seed, so there is no standard error; test-sample error is not shown either."
@@ -129,17 +147,24 @@ def tuning_sentence(summary: pd.DataFrame, with_choices: bool = True) -> str:
         summary: from :func:`summarize`.
         with_choices: also name the candidate chosen in every row.
     """
-    if not summary["tuned"].any():
-        return "Epsilon is that of one trial; any tuning before this study is not counted in it."
-    counts = summary[summary["n_candidates"] > 0].groupby("label", sort=False)["n_candidates"]
+    private = summary["private_selection"].notna()
+    if not trains(summary):
+        return _private_selection_sentence(summary[private])
+    counted = _private_selection_sentence(summary[private])
+    if not (summary["tuned"] & ~private).any():
+        rest = "Epsilon is that of one trial; any tuning before this study is not counted in it."
+        return f"{counted} Else: {rest}" if counted and not private.all() else counted or rest
+    tuned = summary[~private & (summary["n_candidates"] > 0)]
+    counts = tuned.groupby("label", sort=False)["n_candidates"]
     tried = [f"{label} {_span(list(group))}" for label, group in counts]
-    uneven = "" if len(set(summary["n_candidates"]) - {0}) == 1 else " (not equally many)"
+    uneven = "" if len(set(tuned["n_candidates"])) == 1 else " (not equally many)"
     loss = METRICS[metric_set(summary["task"].iloc[0]).selection].title
     text = (
         f"Tuned by mean validation {loss}; epsilon is that of one trial, selection is not counted "
         f"in it. Candidates: {', '.join(tried)}{uneven}."
     )
-    picked = summary[summary["tuned"] & (summary["n_seeds"] > 0)]
+    text = f"{text} {counted}".strip()
+    picked = summary[summary["tuned"] & ~private & (summary["n_seeds"] > 0)]
     if not with_choices or picked.empty:
         return text
     choices = [
@@ -147,6 +172,19 @@ def tuning_sentence(summary: pd.DataFrame, with_choices: bool = True) -> str:
         for (label, candidate), rows in picked.groupby(["label", "candidate"], sort=False)
     ]
     return f"{text} Chosen: {'; '.join(choices)}."
+
+
+def _private_selection_sentence(selected: pd.DataFrame) -> str:
+    """What is counted where the number of candidates is random; empty if it is nowhere."""
+    groups = selected.groupby("label", sort=False)["private_selection"]
+    means = ", ".join(f"{label} {_span(list(group))}" for label, group in groups)
+    if not means:
+        return ""
+    return (
+        "Epsilon counts the choice among a random number of candidates, each with noise and "
+        f"batches of its own (mean number: {means}); the validation rows that decide it are "
+        "outside the guarantee."
+    )
 
 
 def crossing_sentences(records: Records, metric: str | None = None) -> str:
@@ -159,6 +197,8 @@ def crossing_sentences(records: Records, metric: str | None = None) -> str:
     Raises:
         UsageError: the metric is not one of the task or has no better direction.
     """
+    if any(record["configuration"].get("kind") == "account" for record in records):
+        return ""
     found = [crossover.statement for crossover in crossovers(records, metric)]
     if not found:
         return ""
@@ -173,7 +213,7 @@ def failure_sentences(summary: pd.DataFrame) -> list[str]:
 def remark_sentences(summary: pd.DataFrame) -> list[str]:
     """What has no record yet, what is undefined or left out, and the notes of the trials."""
     sentences = _by_text(summary, "missing", "Missing")
-    for name in shown_metrics(summary):
+    for name in shown_metrics(summary) if trains(summary) else []:
         without = int((summary["n_seeds"] - summary[f"{name}_n"]).sum())
         if without:
             trials = "1 trial" if without == 1 else f"{without} trials"

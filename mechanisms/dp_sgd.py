@@ -31,12 +31,16 @@ class DPSGD(Mechanism):
     Attributes:
         clip_norm: the largest norm that one group may add to the sum; ``inf`` only without noise.
         group_size: the paper's microbatch size.
+        noise_for_group_size: calibrate the noise as if groups had this size; 0 is the true size.
+            With 1, groups get the noise of single rows, as the paper seems to give them; the
+            guarantee then states the larger epsilon that is truly spent.
         noise_multiplier: found by :meth:`calibrate`.
     """
 
     sampling: Sampling = struct.field(pytree_node=False, default="poisson")
     clip_norm: float = 1.0
     group_size: int = struct.field(pytree_node=False, default=1)
+    noise_for_group_size: int = struct.field(pytree_node=False, default=0)
     noise_multiplier: float | None = None
 
     def check(self) -> None:
@@ -47,10 +51,16 @@ class DPSGD(Mechanism):
             )
         if self.group_size < 1:
             raise UsageError(f"dp-sgd: group_size must be at least 1, got {self.group_size}")
+        if self.noise_for_group_size < 0:
+            raise UsageError(
+                "dp-sgd: noise_for_group_size must be at least 1, or 0 for the true group size, "
+                f"got {self.noise_for_group_size}"
+            )
 
     def calibrate(self, budget: Budget, schedule: Schedule, task: Task) -> Self:
         """The smallest noise multiplier that fits the budget."""
-        sigma = calibration.noise_multiplier(budget, schedule, self.group_size)
+        group_size = self.noise_for_group_size or self.group_size
+        sigma = calibration.noise_multiplier(budget, schedule, group_size)
         if sigma > 0 and math.isinf(self.clip_norm):
             raise UsageError(
                 "dp-sgd: clip_norm = inf needs infinite noise; set a finite clip norm, "

@@ -352,13 +352,83 @@ def test_a_study_that_cannot_work_leaves_no_folder(run, results, tmp_path):
 def test_the_best_of_several_candidates_is_marked_as_such(run, results, tmp_path):
     tuned = {**RANDOMIZED_RESPONSE, "training": {"learning_rate": [0.05, 0.1, 0.2]}}
     started, _, text = run(tiny.study(tmp_path, tuned, epsilons=[1, 3]))
-    assert started == 6
+    assert started == 6 + 2  # every candidate, and the chosen one with the test rows
     assert "selection is not counted" in " ".join(text.split())
     header, *rows = results.summary.read_text().splitlines()
     column = header.split(",").index("n_candidates")
     assert [row.count("learning_rate=") for row in rows] == [1, 1]
     assert column > 0
     assert text.count("*") >= 2
+
+
+TUNED = {**RANDOMIZED_RESPONSE, "training": {"learning_rate": [0.05, 0.1, 0.2]}}
+
+
+def test_the_test_rows_are_looked_at_once_for_each_choice(run, results, tmp_path):
+    run(tiny.study(tmp_path, NON_PRIVATE, TUNED, seeds=3, tuning_seeds=2))
+    records = results.records(results.plan())
+    tuned = [record for record in records if record["label"] == "randomized-response"]
+    compared = [record for record in tuned if record["test"] is None]
+    finals = [record for record in tuned if record["test"] is not None]
+    assert len(compared) == 3 * 2  # candidates, seeds
+    assert all(record["best_possible"] is None for record in compared)
+    assert [record["seed"] for record in finals] == [0, 1, 2]
+    (chosen,) = {str(record["candidate"]) for record in finals}
+    losses = {}
+    for record in compared:
+        losses.setdefault(str(record["candidate"]), []).append(record["validation"]["log_loss"])
+    assert chosen == min(losses, key=lambda candidate: sum(losses[candidate]))
+
+
+def test_the_final_trial_is_the_one_that_was_compared(results, tmp_path, monkeypatch):
+    """With real training: the same labels, batches, weights and noise, so the same model."""
+    monkeypatch.setattr(runner, "LocalExecutor", tiny.InProcess)
+    tuned = {**DP_SGD, "training": {"learning_rate": [0.05, 0.5]}}
+    conduct.run(tiny.study(tmp_path, tuned), results.path, None, lambda line: None)
+    *compared, final = results.records(results.plan())
+    (same,) = [record for record in compared if record["candidate"] == final["candidate"]]
+    assert final["validation"] == same["validation"]
+    assert final["diagnostics"]["calibrated"] == same["diagnostics"]["calibrated"]
+    assert (same["test"], final["id"] == same["id"]) == (None, False)
+
+
+def test_a_run_that_stopped_between_comparison_and_choice_goes_on(run, results, tmp_path):
+    study = tiny.study(tmp_path, TUNED)
+    run(study)
+    records = [record for record in results.records() if record["test"] is None]
+    whole = results.trials.read_text()
+    results.trials.write_text("".join(line + "\n" for line in whole.splitlines()[:3]))
+    assert len(records) == 3
+    assert run(study)[0] == 1
+    assert sorted(results.trials.read_text().splitlines())[0]
+    assert run(study)[0] == 0
+
+
+def test_more_seeds_keep_what_was_compared(run, tmp_path):
+    assert run(tiny.study(tmp_path, TUNED, tuning_seeds=1))[0] == 3 + 1
+    assert run(tiny.study(tmp_path, TUNED, tuning_seeds=1, seeds=3))[0] == 2
+
+
+def test_a_dry_run_counts_the_trials_that_follow_the_choice(tmp_path):
+    text = conduct.dry_run(tiny.study(tmp_path, TUNED, seeds=3, tuning_seeds=1), 1)
+    assert "3 trials on 1 workers" in text
+    assert "and 3 trials of the chosen candidates, with the test rows" in text
+
+
+def test_a_study_of_the_accountant_reads_nothing_and_trains_nothing(run, results, tmp_path):
+    swept = {"name": "dp-sgd", "sweep": {"training": {"batch_size": [1000, 4000]}}}
+    study = tiny.study(tmp_path, swept, kind="account", epsilons=[1, 3], data={"rows": 10**6})
+    started, failed, text = run(select(study, epsilons=["1", "3"]))
+    assert (started, failed) == (4, 0)
+    assert "nothing is trained" in text
+    for record in results.records():
+        assert record["validation"] is record["test"] is record["rows"] is None
+        assert record["schedule"]["examples"] == 800_000
+        spent = record["guarantee"]["epsilon"]
+        assert 0.998 * record["epsilon"] < spent <= record["epsilon"]
+        noise = record["diagnostics"]["calibrated"]["noise_multiplier"]
+        clip_norm, batch = 1.0, record["schedule"]["batch_size"]
+        assert record["diagnostics"]["noise_on_mean"] == pytest.approx(noise * clip_norm / batch)
 
 
 # --- from records alone --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dpcompare import catalog
 from dpcompare.errors import UsageError
 from dpcompare.expansion import expand
 from dpcompare.study import DEFAULTS, EPSILONS, load, parse_epsilons, resolved, select
-from dpcompare.trial import identity
+from dpcompare.trial import identity, schedule_of
 from tests import tiny_studies as tiny
 from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 
@@ -46,6 +46,37 @@ def test_every_bundled_study_is_valid(name):
     assert len(expand(on_synthetic_rows)) >= len(study.entries)
 
 
+def test_a_sweep_gives_one_curve_for_each_place(tmp_path):
+    swept = {"name": "dp-sgd", "sweep": {"clip_norm": [1.0, 2.5], "training": {"epochs": [1, 3]}}}
+    study = tiny.study(tmp_path, {**swept, "training": {"batch_size": 50}})
+    assert [entry.label for entry in study.entries] == [
+        "dp-sgd (clip_norm=1 epochs=1)",
+        "dp-sgd (clip_norm=2.5 epochs=3)",
+    ]
+    assert [entry.parameters["clip_norm"] for entry in study.entries] == [1.0, 2.5]
+    training = [entry.training for entry in study.entries]
+    assert [(t["epochs"], t["batch_size"]) for t in training] == [(1.0, 50), (3.0, 50)]
+    whole = select(study, mechanisms=["dp-sgd"])
+    assert whole.entries == study.entries
+    (one,) = select(study, mechanisms=["dp-sgd (clip_norm=1 epochs=1)"]).entries
+    assert one == study.entries[0]
+
+
+@pytest.mark.parametrize("steps", [1, 7, 1603, 123_457])
+@pytest.mark.parametrize("batch_size", [1, 33, 1600])
+def test_steps_stand_in_place_of_epochs(tmp_path, steps, batch_size):
+    training = {"steps": steps, "batch_size": batch_size}
+    (trial,) = tiny.trials(tmp_path, NON_PRIVATE, training=training)
+    assert schedule_of(trial, tiny.TRAIN_ROWS).steps == steps
+
+
+def test_a_curve_may_have_its_own_relation_and_accountant(tmp_path):
+    own = {**DP_SGD, "label": "own", "neighboring": "replace-one", "accountant": "rdp"}
+    plain, other = (trial["budget"] for trial in tiny.trials(tmp_path, DP_SGD, own))
+    assert (plain["neighboring"], plain["accountant"]) == ("zero-out", "pld")
+    assert (other["neighboring"], other["accountant"]) == ("replace-one", "rdp")
+
+
 def test_a_study_of_given_data_asks_for_them(tmp_path):
     path = tiny.write(tmp_path, tiny.content(data={"source": "--data"}))
     refused(path, str(path), "--data DIR", "dpcompare prepare")
@@ -58,7 +89,7 @@ def test_a_mechanism_may_have_its_own_training_settings_and_label(tmp_path):
     assert (plain.label, large.label) == ("non-private", "large batches")
     assert (plain.training["batch_size"], large.training["batch_size"]) == (100, 400)
     assert large.training["epochs"] == plain.training["epochs"] == 1.0
-    assert large.parameters == {"clip_norm": 1.0, "group_size": 1}
+    assert large.parameters == {"clip_norm": 1.0, "group_size": 1, "noise_for_group_size": 0}
 
 
 def test_whole_numbers_are_read_as_numbers_and_kept_apart_from_counts(tmp_path):
@@ -260,7 +291,7 @@ MISTAKES = {
         {"mechanisms": [{"name": "dp-sgd", "clip_nrom": 1.0}]},
         "mechanisms[1]: unknown key clip_nrom",
         "did you mean 'clip_norm'",
-        "allowed are: name, label, training, clip_norm, group_size",
+        "allowed are: name, label, sweep, training, neighboring",
     ),
     "what calibration finds": (
         {"mechanisms": [{**DP_SGD, "noise_multiplier": 1.0}]},
@@ -311,6 +342,65 @@ MISTAKES = {
     "empty label": ({"mechanisms": [{**DP_SGD, "label": ""}]}, "mechanisms[1]: label must be"),
     "label with commas": ({"mechanisms": [{**DP_SGD, "label": "a,b"}]}, "without commas"),
     "label a number": ({"mechanisms": [{**DP_SGD, "label": 1}]}, "label must be text"),
+    "sweep a list": (
+        {"mechanisms": [{**DP_SGD, "label": "a", "sweep": [1.0]}]},
+        "mechanisms[1]: sweep must be a table of lists",
+    ),
+    "sweep a number": (
+        {"mechanisms": [{"name": "dp-sgd", "sweep": {"clip_norm": 1.0}}]},
+        "sweep.clip_norm must be a list of values",
+    ),
+    "sweep of tables": (
+        {"mechanisms": [{"name": "dp-sgd", "sweep": {"clip_norm": [{"value": 1.0}]}}]},
+        "sweep.clip_norm must list numbers",
+    ),
+    "sweep of other lengths": (
+        {"mechanisms": [{"name": "dp-sgd", "sweep": {"clip_norm": [1.0], "group_size": [1, 2]}}]},
+        "walked together",
+        "clip_norm 1, group_size 2",
+    ),
+    "swept and set": (
+        {"mechanisms": [{**DP_SGD, "sweep": {"clip_norm": [2.0]}}]},
+        "mechanisms[1]: clip_norm is swept and set",
+    ),
+    "training swept and set": (
+        {
+            "mechanisms": [
+                {**DP_SGD, "training": {"epochs": 1}, "sweep": {"training": {"epochs": [2, 3]}}}
+            ]
+        },
+        "training.epochs is swept and set",
+    ),
+    "unknown swept": (
+        {"mechanisms": [{**DP_SGD, "sweep": {"clip": [2.0]}}]},
+        "mechanisms[1]: unknown key clip",
+    ),
+    "swept value": (
+        {"mechanisms": [{"name": "dp-sgd", "sweep": {"clip_norm": ["2"]}}]},
+        "mechanisms[1]: clip_norm must be a finite number",
+    ),
+    "own neighboring": (
+        {"mechanisms": [{**DP_SGD, "neighboring": "replace-two"}]},
+        "mechanisms[1]: neighboring must be one of zero-out",
+    ),
+    "own accountant": (
+        {"mechanisms": [{**DP_SGD, "accountant": "prv"}]},
+        "mechanisms[1]: accountant must be one of pld, rdp",
+    ),
+    "selection below one": (
+        {"mechanisms": [{**DP_SGD, "private_selection": 0.5}]},
+        "mechanisms[1]: private_selection is a mean number of candidates, at least 1",
+    ),
+    "steps": ({"training": {"steps": -1}}, "training.steps must be at least 1"),
+    "tuning seeds": ({"tuning_seeds": 2}, "tuning_seeds must lie between 1 and the 1 seeds, got 2"),
+    "tuning seeds none": ({"tuning_seeds": 0}, "tuning_seeds must lie between", "got 0"),
+    "account seeds": ({"kind": "account", "seeds": 2}, "no randomness; leave out seeds"),
+    "account candidates": (
+        {"kind": "account", "mechanisms": [{**DP_SGD, "clip_norm": [1.0, 2.0]}]},
+        "mechanism 'dp-sgd'",
+        "clip_norm: a list is a list of candidates",
+        "use sweep",
+    ),
     "equal curves": (
         {"mechanisms": [DP_SGD, {**DP_SGD, "label": "again"}]},
         "mechanism 'again'",

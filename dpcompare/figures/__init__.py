@@ -11,7 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from dpcompare.errors import UsageError
+from dpcompare.figures.accountants import accountants
+from dpcompare.figures.clip_norm import clip_norm
 from dpcompare.figures.effective_sample_size import effective_sample_size
+from dpcompare.figures.groups import groups
+from dpcompare.figures.large_batch import large_batch
+from dpcompare.figures.noise_vs_batch import noise_vs_batch
+from dpcompare.figures.sampling import sampling
+from dpcompare.figures.selection_cost import selection_cost
 from dpcompare.figures.style import FORMATS, NothingToDraw, render
 from dpcompare.figures.training_rows import training_rows
 from dpcompare.figures.utility import utility
@@ -24,6 +31,13 @@ FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {
     "utility": utility,
     "effective-sample-size": effective_sample_size,
     "training-rows": training_rows,
+    "clip-norm": clip_norm,
+    "large-batch": large_batch,
+    "groups": groups,
+    "noise-vs-batch": noise_vs_batch,
+    "accountants": accountants,
+    "sampling": sampling,
+    "selection-cost": selection_cost,
 }
 
 
