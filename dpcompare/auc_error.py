@@ -1,6 +1,8 @@
 """How far the AUC of a finite test sample may be from that of all rows."""
 
 import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from dpcompare.errors import UsageError
 
@@ -36,3 +38,33 @@ def auc_standard_error(auc: float, positives: int, negatives: int) -> float:
         + (negatives - 1) * (two_negatives - auc**2)
     ) / (positives * negatives)
     return math.sqrt(max(variance, 0.0))
+
+
+def sample_error_sentences(records: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What the finite test sample adds, which the spread over seeds does not show."""
+    tests = [record["test"] for record in records if record["test"]]
+    errors: list[float] = []
+    classes: dict[tuple[int, int], None] = {}
+    for test in tests:
+        rows, positives = test.get("rows"), test.get("positives")
+        if test.get("auc") is not None and rows and positives and positives < rows:
+            errors.append(auc_standard_error(test["auc"], positives, rows - positives))
+            classes[positives, rows] = None
+    if errors:
+        low, high = f"{min(errors):.2g}", f"{max(errors):.2g}"
+        sizes = " or ".join(
+            f"{positives:,} positives among {rows:,}" for positives, rows in classes
+        )
+        yield (
+            f"Test-sample error is not in these intervals. With {sizes} test rows, the AUC of one "
+            f"curve has a standard error of {low if low == high else f'{low} to {high}'} from the "
+            "test rows alone (Hanley and McNeil 1982). Both curves are scored on the same rows, so "
+            "their difference has less."
+        )
+        yield "For losses, the error of the test sample is not known from the records either."
+    else:
+        yield (
+            "Test-sample error is not in these intervals: how far losses would differ on other "
+            "test rows is not known from the records. Both curves are scored on the same rows, so "
+            "their difference has less of that error than each of them."
+        )

@@ -171,9 +171,9 @@ def plot(results: Path, figure: str | None, formats: list[str]) -> None:
       dpcompare plot results/quickstart
       dpcompare plot results/quickstart --figure utility --formats pdf
     """
-    from dpcompare import conduct
+    from dpcompare.redraw import show
 
-    conduct.show(results, click.echo, figure, formats)
+    show(results, click.echo, figure, formats)
 
 
 @cli.command()

@@ -1,8 +1,6 @@
 """Running a study from end to end: what is missing, the records, the figure and the table."""
 
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +9,9 @@ import tomli_w
 from dpcompare import estimate, memory, runner
 from dpcompare.expansion import expand, final_trials
 from dpcompare.progress import ProgressBar, duration
-from dpcompare.results import ResultsFolder, write_atomically
+from dpcompare.results import ResultsFolder, Say, write_atomically
 from dpcompare.study import Study, resolved
 from dpcompare.trial import Configuration, counted, failed_record, identity
-
-Say = Callable[[str], Any]
 
 FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account:run_account"}
 """What runs the trials of each kind of study."""
@@ -41,7 +37,7 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
     folder = ResultsFolder(path)
     with folder.lock():
         done = _done_records(folder)
-        for line in [*_warnings(folder), *reasons_to_run_again(done, planned)]:
+        for line in [*folder.warning_lines(), *reasons_to_run_again(done, planned)]:
             say(line)
         write_atomically(folder.study, tomli_w.dumps(resolved(study)).encode())
         finals = final_trials(study, planned, done)
@@ -53,6 +49,9 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
             folder.write_plan([identity(c) for c in [*planned, *finals]])
             say("The chosen candidates run again, with the test rows.")
             failed += _run_missing(study, finals, folder, workers, say)
+    # Imported here, so that workers start before their parent has loaded what draws.
+    from dpcompare.redraw import show
+
     show(path, say)
     return failed
 
@@ -86,56 +85,6 @@ def _run_missing(
     counts = f"{outcome.done} done, {outcome.failed} failed, {outcome.skipped} already there"
     say(f"Trials: {counts}.")
     return outcome.failed
-
-
-def show(
-    path: Path, say: Say, figure: str | None = None, formats: Sequence[str] = ("png", "svg")
-) -> None:
-    """Redraw figures, tables and summary.csv of a results folder from its records alone.
-
-    Args:
-        path: the results folder.
-        say: receives lines for the user.
-        figure: draw this one; "all" is all that the records can give, None the one that the study
-            asks for.
-        formats: of the figures.
-
-    Raises:
-        DpcompareError: there are no records, or they cannot be read.
-    """
-    # Imported here, so that workers start before their parent has loaded what draws.
-    from dpcompare import figures, tables, wording
-    from dpcompare.summary import write_summary
-
-    folder = ResultsFolder(path)
-    ids = folder.plan()
-    records = folder.records(ids)
-    for warning in _warnings(folder):
-        say(warning)
-    summary = write_summary(folder, ids)
-    say(wording.table(summary))
-    say(wording.crossing_sentences(records))
-    drawn: list[Path] = []
-    try:
-        wanted = None if figure == "all" else figure or _figure_of(folder)
-        drawn = figures.draw(folder, ids, wanted, formats)
-    except figures.NothingToDraw as nothing:
-        if figure is not None:
-            raise
-        say(f"No figure: {nothing}.")
-    written = tables.write(folder, ids)
-    for file in [*drawn, folder.summary]:
-        say(f"wrote {file}")
-    say(f"wrote {len(written)} tables to {folder.path / 'tables'}")
-
-
-def _figure_of(folder: ResultsFolder) -> str | None:
-    """What kind of figure the study of a results folder asks for; None if it cannot be read."""
-    try:
-        kind = tomllib.loads(folder.study.read_text(encoding="utf-8"))["figure"]
-    except (OSError, ValueError, KeyError):
-        return None
-    return str(kind)
 
 
 def dry_run(study: Study, workers: int | None) -> str:
@@ -249,10 +198,6 @@ def _rename(
         record = records.get(identity(configuration))
         if record and not configuration["about"].items() <= record.items():
             folder.append(record | configuration["about"])
-
-
-def _warnings(folder: ResultsFolder) -> list[str]:
-    return [f"Warning: {warning}" for warning in folder.warnings]
 
 
 def _place(about: Any, configuration: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from dpcompare.candidates import Trial, chosen_candidates
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
 from dpcompare.label_mechanism import LabelMechanism
-from dpcompare.mechanism import Plugin, is_private, parameter_defaults
+from dpcompare.mechanism import Mechanism, Plugin, is_private, parameter_defaults
 from dpcompare.model import Model
 from dpcompare.privacy import Schedule, check_delta, default_delta
 from dpcompare.private_selection import number_of_candidates
@@ -72,6 +72,12 @@ def _trials(
             "study of kind 'account' trains nothing to choose by; use sweep to show them all"
         )
     selection = entry.private_selection
+    if selection and entry.plugin.factory.gradient is Mechanism.gradient:
+        raise UsageError(
+            "private_selection is for mechanisms that release gradients; all candidates of a label "
+            "mechanism train on the same random labels, so that choosing among them costs nothing "
+            "more; leave it out"
+        )
     if selection and study.kind == "account":
         trial = _configuration(study, entry, settings, seed, epsilon, candidates[0])
         yield trial | {"selection": {"mean": selection}}

@@ -122,9 +122,8 @@ def _spent(
 ) -> float:
     if any(release.unit == "label" for release in releases):
         raise UsageError(
-            "private_selection is for mechanisms that release gradients: all candidates of a label "
-            "mechanism train on the same random labels, so that choosing among them costs nothing "
-            "more; leave it out"
+            "released labels are drawn once for all candidates, so that choosing among them costs "
+            "nothing more; private selection is for releases that each candidate makes anew"
         )
     size = max((release.group_size for release in releases), default=1)
     events = [release.event for release in releases]

@@ -15,7 +15,7 @@ import fcntl
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from typing import Any
 from dpcompare.errors import DpcompareError
 
 FORMAT = 1
+
+Say = Callable[[str], Any]
+"""What receives lines for the user."""
 
 FIELDS: dict[str, str] = {
     "format": "version of this table: 1",
@@ -126,6 +129,10 @@ class ResultsFolder:
         self.figures = self.path / "figures"
         self.warnings: list[str] = []
         self._locked = False
+
+    def warning_lines(self) -> list[str]:
+        """The warnings as lines for the user."""
+        return [f"Warning: {warning}" for warning in self.warnings]
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from dpcompare.auc_error import auc_standard_error
+from dpcompare.auc_error import sample_error_sentences
 from dpcompare.crossover import Comparison, Crossover, crossovers
 from dpcompare.metric_sets import METRICS, MetricSet, metric_set
 from dpcompare.summary import Records, shown_trials, summarize
@@ -591,35 +591,7 @@ def _limits(records: Records, summary: pd.DataFrame, compared: bool) -> Iterator
         "Intervals are paired t intervals at 95%, over seeds, and hold at each epsilon by itself, "
         "not at all of them together."
     )
-    yield from _sample_error(records)
-
-
-def _sample_error(records: Records) -> Iterator[str]:
-    """What the finite test sample adds, which the spread over seeds does not show."""
-    tests = [record["test"] for record in records if record["test"]]
-    errors: list[float] = []
-    classes: dict[tuple[int, int], None] = {}
-    for test in tests:
-        rows, positives = test.get("rows"), test.get("positives")
-        if test.get("auc") is not None and rows and positives and positives < rows:
-            errors.append(auc_standard_error(test["auc"], positives, rows - positives))
-            classes[positives, rows] = None
-    if errors:
-        low, high = f"{min(errors):.2g}", f"{max(errors):.2g}"
-        sizes = _and([f"{positives:,} positives among {rows:,}" for positives, rows in classes])
-        yield (
-            f"Test-sample error is not in these intervals. With {sizes} test rows, the AUC of one "
-            f"curve has a standard error of {low if low == high else f'{low} to {high}'} from the "
-            "test rows alone (Hanley and McNeil 1982). Both curves are scored on the same rows, so "
-            "their difference has less."
-        )
-        yield "For losses, the error of the test sample is not known from the records either."
-    else:
-        yield (
-            "Test-sample error is not in these intervals: how far losses would differ on other "
-            "test rows is not known from the records. Both curves are scored on the same rows, so "
-            "their difference has less of that error than each of them."
-        )
+    yield from sample_error_sentences(records)
 
 
 def _with_rows(examples: float) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from dpcompare.auc_error import sample_error_sentences
 from dpcompare.crossover import Crossover, crossovers
 from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.noise_grid import noise_grid, noise_legend
@@ -202,7 +203,8 @@ def crossing_sentences(records: Records, metric: str | None = None) -> str:
     found = [crossover.statement for crossover in crossovers(records, metric)]
     if not found:
         return ""
-    return _wrapped(["Paired by seed, with 95% t intervals at each epsilon:", *found], "  ")
+    sentences = ["Paired by seed, with 95% t intervals at each epsilon:", *found]
+    return f"{_wrapped(sentences, '  ')}\n{_wrapped(list(sample_error_sentences(records)))}"
 
 
 def failure_sentences(summary: pd.DataFrame) -> list[str]:

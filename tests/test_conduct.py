@@ -11,6 +11,7 @@ from dpcompare import conduct, estimate, memory, runner, trial
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.randomness import jax_key
+from dpcompare.redraw import show
 from dpcompare.results import ResultsFolder
 from dpcompare.study import load, select
 from dpcompare.trial import identity
@@ -415,6 +416,52 @@ def test_a_dry_run_counts_the_trials_that_follow_the_choice(tmp_path):
     assert "and 3 trials of the chosen candidates, with the test rows" in text
 
 
+@pytest.fixture(scope="module")
+def selected(tmp_path_factory):
+    """The records of a private selection among equal candidates, really trained."""
+    folder = tmp_path_factory.mktemp("selected")
+    entry = {**DP_SGD, "private_selection": 4.0}
+    study = tiny.study(folder, entry, seeds=3)
+    results = ResultsFolder(folder / "results")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner, "LocalExecutor", tiny.InProcess)
+        lines = []
+        assert conduct.run(study, results.path, None, lines.append) == 0
+    return results.records(results.plan()), "\n".join(lines)
+
+
+def test_each_draw_of_a_private_selection_is_a_release_of_its_own(selected):
+    draws = [record for record in selected[0] if record["test"] is None]
+    assert len(draws) > 3  # twelve in the mean
+    losses = [record["validation"]["log_loss"] for record in draws]
+    assert len(set(losses)) == len(losses)  # noise and batches differ though the settings do not
+    for record in draws:
+        stated = record["guarantee"]
+        assert stated["accountant"] == "rdp"
+        assert 0.995 <= stated["epsilon"] <= 1.0
+        assert record["diagnostics"]["candidate_epsilon"] < 0.7
+        assert stated["other_relations"]["replace-one"] > stated["epsilon"]
+
+
+def test_the_best_draw_of_each_seed_is_the_result(selected):
+    records, text = selected
+    finals = {record["seed"]: record for record in records if record["test"] is not None}
+    assert sorted(finals) == [0, 1, 2]
+    for seed, final in finals.items():
+        draws = [r for r in records if r["seed"] == seed and r["test"] is None]
+        best = min(draws, key=lambda record: record["validation"]["log_loss"])
+        assert final["candidate"] == best["candidate"]
+        assert final["validation"] == best["validation"]  # the same model, not another one
+        assert final["guarantee"] == best["guarantee"]
+    assert "outside the guarantee" in " ".join(text.split())
+
+
+def test_a_label_mechanism_needs_no_private_selection(run, results, tmp_path):
+    entry = {**RANDOMIZED_RESPONSE, "private_selection": 2.0}
+    with pytest.raises(UsageError, match="leave it out"):
+        run(tiny.study(tmp_path, entry))
+
+
 def test_a_study_of_the_accountant_reads_nothing_and_trains_nothing(run, results, tmp_path):
     swept = {"name": "dp-sgd", "sweep": {"training": {"batch_size": [1000, 4000]}}}
     study = tiny.study(tmp_path, swept, kind="account", epsilons=[1, 3], data={"rows": 10**6})
@@ -448,12 +495,12 @@ def test_everything_is_redrawn_from_records_when_data_and_mechanism_are_gone(
     shutil.copy(results.planned, copy.planned)
     monkeypatch.setattr("dpcompare.data.synthetic", None)
     lines = []
-    conduct.show(copy.path, lines.append)
+    show(copy.path, lines.append)
     assert copy.summary.read_bytes() == results.summary.read_bytes()
     assert (copy.figures / "utility.png").stat().st_size > 0
     assert "mine" in "\n".join(lines)
     copy.planned.unlink()
-    conduct.show(copy.path, lines.append)
+    show(copy.path, lines.append)
     assert workers.started == 3
 
 

@@ -315,5 +315,5 @@ def test_groups_are_accounted_as_replaced():
 
 
 def test_labels_need_no_private_selection():
-    with pytest.raises(UsageError, match="leave it out"):
+    with pytest.raises(UsageError, match="costs nothing more"):
         guarantee([Release(response(1.0), "label")], 12, DELTA, "zero-out")
