@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpcompare import __version__, data
+from dpcompare.accounting import event_text
 from dpcompare.candidates import Trial, chosen_candidates
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
@@ -25,6 +26,7 @@ from dpcompare.trial import (
     final_of,
     identity,
     recipe_of,
+    schedule_of,
     task_of,
     training_rows,
 )
@@ -100,16 +102,41 @@ def _draws(
     candidates: list[dict[str, Any]],
 ) -> Iterator[Configuration]:
     """A random number of candidates, each drawn at random, with noise and batches of its own."""
+    trials = [_configuration(study, entry, settings, seed, epsilon, c) for c in candidates]
+    _check_equal_releases(trials, entry.plugin)
     mean = entry.private_selection
     rng = numpy_generator("private selection", entry.plugin.name, mean, f"{epsilon:.12g}", seed)
     count = number_of_candidates(mean, rng)
     for draw, chosen in enumerate(rng.integers(len(candidates), size=count).tolist()):
-        candidate = candidates[chosen] | {"draw": draw}
-        trial = _configuration(study, entry, settings, seed, epsilon, candidate)
-        yield trial | {
+        about = trials[chosen]["about"]
+        about = about | {"candidate": about["candidate"] | {"draw": draw}}
+        yield trials[chosen] | {
             "selection": {"mean": mean, "draw": draw},
             "withheld": "test",
+            "about": about,
         }
+
+
+def _check_equal_releases(trials: list[Configuration], plugin: Plugin) -> None:
+    """A private selection is accounted by what one candidate releases, so all must release alike.
+
+    Raises:
+        UsageError: at equal budgets the events of two candidates differ.
+    """
+    events: dict[str, dict[str, Any]] = {}
+    for trial in trials:
+        schedule = schedule_of(trial, training_rows(trial))
+        mechanism = plugin.build(trial["mechanism"]["parameters"])
+        mechanism = mechanism.calibrate(budget_of(trial), schedule, task_of(trial))
+        text = "; ".join(map(event_text, mechanism.events(schedule)))
+        events.setdefault(text, trial["about"]["candidate"])
+    if len(events) > 1:
+        first, second = list(events.values())[:2]
+        raise UsageError(
+            "candidates of a private selection must release the same, so they may differ in clip "
+            "norm or learning rate, but not in batch size, epochs or group size; these differ: "
+            f"{first} and {second}"
+        )
 
 
 def final_trials(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dpcompare import conduct, estimate, memory, runner, trial
+from dpcompare import conduct, estimate, expansion, memory, runner, trial
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.randomness import jax_key
@@ -347,6 +347,21 @@ def test_a_study_that_cannot_work_leaves_no_folder(run, results, tmp_path):
     assert not results.path.exists()
 
 
+def test_a_folder_of_another_version_says_why_its_trials_run_again(
+    run, results, tmp_path, monkeypatch
+):
+    study = tiny.study(tmp_path, *BOTH)
+    run(study)
+    old = {record["id"] for record in results.records()}
+    monkeypatch.setattr(expansion, "__version__", "99.0.0")
+    started, _, text = run(study)
+    assert started == len(old) == 2
+    assert text.count("run again, because these settings have changed: dpcompare\n") == 2
+    shown = results.records(results.plan())
+    assert {record["configuration"]["dpcompare"] for record in shown} == {"99.0.0"}
+    assert not old & {record["id"] for record in shown}  # settings are never mixed
+
+
 # --- tuning --------------------------------------------------------------------------------------
 
 
@@ -454,6 +469,14 @@ def test_the_best_draw_of_each_seed_is_the_result(selected):
         assert final["validation"] == best["validation"]  # the same model, not another one
         assert final["guarantee"] == best["guarantee"]
     assert "outside the guarantee" in " ".join(text.split())
+
+
+def test_candidates_of_a_private_selection_must_release_the_same(tmp_path):
+    entry = {**DP_SGD, "private_selection": 2.0, "training": {"learning_rate": [0.1, 0.2]}}
+    assert expand(tiny.study(tmp_path, entry))
+    for changed in ({"training": {"epochs": [1, 2]}}, {"group_size": [1, 2]}):
+        with pytest.raises(UsageError, match="must release the same"):
+            expand(tiny.study(tmp_path, entry | changed))
 
 
 def test_a_label_mechanism_needs_no_private_selection(run, results, tmp_path):
