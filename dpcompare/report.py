@@ -31,7 +31,7 @@ from dpcompare.report_tables import (
     pair_table,
 )
 from dpcompare.results import ResultsFolder, write_atomically
-from dpcompare.summary import Records, shown_trials, summarize
+from dpcompare.summary import Records, is_swept, shown_trials, summarize
 from dpcompare.svg_chart import LegendEntry
 from dpcompare.table_grid import shown_metrics
 from dpcompare.verdict import Verdict, verdict
@@ -140,7 +140,8 @@ def _section(path: Path, number: int) -> Section:
     charts = [svg_chart.chart(summary, name, anchor) for name in names] if found.trained else []
     pictures = list(_pictures(folder, summary))
     drawn = [Markup(chart) for chart in charts if chart]
-    if _finite_epsilons(summary) < 2 and any(not picture.replaced for picture in pictures):
+    no_curves = _finite_epsilons(summary) < 2 or is_swept(summary)
+    if no_curves and any(not picture.replaced for picture in pictures):
         drawn = []
     sentences = summary
     if not found.trained:  # no metric is missing where none was asked for
@@ -163,7 +164,7 @@ def _section(path: Path, number: int) -> Section:
         pictures=pictures,
         numbers=number_table(summary, metrics) if found.trained else noise_table(summary),
         number_notes=list(number_notes(summary, metrics)) if found.trained else [],
-        privacy=wording.privacy_sentences(summary),
+        privacy=wording.protection_sentences(summary),
         tuning=wording.tuning_sentence(summary),
         settings=_settings(records),
         failures=wording.failure_sentences(summary),
@@ -190,7 +191,7 @@ def _facts(records: Records, summary: pd.DataFrame, trained: bool) -> Iterator[t
                 for name in ("train", "validation", "test")
             ),
         )
-    curves = list(dict.fromkeys(summary["label"]))
+    curves = list(dict.fromkeys(summary["curve"]))
     yield "Compared", ", ".join(curves)
     epsilons = sorted({e for e in summary["epsilon"] if math.isfinite(e)})
     yield "Epsilon", ", ".join(f"{e:g}" for e in epsilons) or "none"
@@ -226,6 +227,8 @@ def _finite_epsilons(summary: pd.DataFrame) -> int:
 def _no_chart(found: Verdict, summary: pd.DataFrame, pictures: bool) -> str:
     if not found.trained:
         return "Nothing was trained, so there is no utility to draw against epsilon."
+    if is_swept(summary) and pictures:
+        return "Settings are swept; the figures below show the metric against them."
     if _finite_epsilons(summary) < 2 and pictures:
         return (
             "There is a single epsilon, so there are no curves against it; see the figures below."

@@ -97,6 +97,11 @@ def summarize(records: Records) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def is_swept(summary: pd.DataFrame) -> bool:
+    """Whether labels name the values of a sweep."""
+    return bool((summary["label"] != summary["curve"]).any())
+
+
 def shown_trials(records: Records) -> dict[tuple[str, float], list[Mapping[str, Any]]]:
     """The trials behind each row of :func:`summarize`, by seed, keyed by (label, epsilon)."""
     return {(cell.label, cell.epsilon): cell.chosen for cell in _cells(records)[0]}

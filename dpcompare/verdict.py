@@ -15,7 +15,7 @@ import pandas as pd
 from dpcompare.auc_error import sample_error_sentences
 from dpcompare.crossover import Comparison, Crossover, crossovers
 from dpcompare.metric_sets import METRICS, MetricSet, metric_set
-from dpcompare.summary import Records, shown_trials, summarize
+from dpcompare.summary import Records, is_swept, shown_trials, summarize
 
 TOLERANCE = 0.05  # of predicted over observed, within which bids are taken for calibrated
 UNITS = {"example": "whole-row", "label": "label"}
@@ -182,6 +182,8 @@ def verdict(records: Records) -> Verdict:
     if done and all(record["test"] is None for record in done):
         nothing = "This study trains nothing, so there is no utility to judge."
         return Verdict(False, (), (), (), (), (), (), (), (), (nothing,))
+    if is_swept(summary):
+        return _of_sweep(summary, metrics)
     trials = shown_trials(records)
     duels: list[Duel] = []
     best: list[str] = []
@@ -210,6 +212,13 @@ def verdict(records: Records) -> Verdict:
         bidding=tuple(_bidding(bids)),
         limits=tuple(_limits(records, summary, bool(duels))),
     )
+
+
+def _of_sweep(summary: pd.DataFrame, metrics: MetricSet) -> Verdict:
+    """A study that shows every value of a setting compares settings, not mechanisms."""
+    costs, bids = tuple(_costs(summary, metrics)), tuple(_bids(summary))
+    told = "This study walks through settings; its figure compares them, and none is recommended."
+    return Verdict(True, (), (), (), (), (), costs, bids, (), (told, EQUAL_EPSILON))
 
 
 def _by_examples(summary: pd.DataFrame) -> Iterator[tuple[float, pd.DataFrame]]:

@@ -14,7 +14,7 @@ from dpcompare.crossover import Crossover, crossovers
 from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.noise_grid import noise_grid, noise_legend
 from dpcompare.privacy import ROW_RELATIONS
-from dpcompare.summary import Records, relation_column, summarize, write_summary
+from dpcompare.summary import Records, is_swept, relation_column, summarize, write_summary
 from dpcompare.table_grid import grid, shown_metrics
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "failure_counts",
     "failure_sentences",
     "privacy_sentences",
+    "protection_sentences",
     "remark_sentences",
     "seeds_sentence",
     "summarize",
@@ -71,16 +72,16 @@ def table(summary: pd.DataFrame) -> str:
         _wrapped(head),
         grid(summary, WIDTH) if trained else noise_grid(summary, WIDTH),
         _wrapped(_legend(summary) if trained else noise_legend(summary)),
-        _wrapped(["Equal epsilon is not equal privacy:", *_protections(summary)], "  "),
+        _wrapped(["Equal epsilon is not equal privacy:", *protection_sentences(summary)], "  "),
         _wrapped([UNIT_NOTE, tuning_sentence(summary)]),
         _wrapped(failure_sentences(summary) + remark_sentences(summary)),
     ]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _protections(summary: pd.DataFrame) -> list[str]:
+def protection_sentences(summary: pd.DataFrame) -> list[str]:
     """What epsilon means; where settings are swept, once per curve, without the other relations."""
-    if (summary["label"] == summary["curve"]).all():
+    if not is_swept(summary):
         return privacy_sentences(summary)
     curves = summary.assign(label=summary["curve"])
     return privacy_sentences(curves, with_relations=False)

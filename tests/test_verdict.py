@@ -218,3 +218,17 @@ def test_failures_and_undefined_values_are_survived_and_named():
     assert verdict([record("non-private", math.inf, 0)]).choices == ()
     with pytest.raises(DpcompareError):
         verdict([])
+
+
+def test_a_sweep_compares_settings_and_recommends_none():
+    records = [
+        record("dp-sgd", epsilon, seed, label=f"dp-sgd (clip_norm={norm})")
+        for epsilon in (1.0, 3.0)
+        for seed in range(2)
+        for norm in (1, 10)
+    ]
+    found = verdict([*records, record("non-private", math.inf, 0)])
+    assert found.trained
+    assert (found.choices, found.recommendation, found.duels) == ((), (), ())
+    assert len(found.costs) == 4
+    assert any("none is recommended" in sentence for sentence in found.sentences)
