@@ -64,12 +64,16 @@ def run_account(
 def _shuffled(mechanism: Mechanism, schedule: Schedule, guarantee: Guarantee) -> dict[str, float]:
     """What the same noise costs at least where batches are cut from permutations of the rows.
 
-    For single rows and whole epochs only: those are what the bound is proven for.
+    For single rows, whole epochs, and relations that keep the number of rows: for those the bound
+    is proven. Steps are whole numbers, so an epoch may be half a step off.
     """
     gradient = mechanism.gradient()
     steps_per_epoch = -(-schedule.examples // schedule.batch_size)
     epochs = round(schedule.steps * schedule.batch_size / schedule.examples)
-    if gradient is None or gradient.group_size > 1 or schedule.sampling != "poisson" or not epochs:
+    whole = abs(schedule.steps - epochs * schedule.examples / schedule.batch_size) <= 0.5
+    if gradient is None or gradient.group_size > 1 or schedule.sampling != "poisson":
+        return {}
+    if not (epochs and whole) or guarantee.neighboring == "add-or-remove-one":
         return {}
     sigma = float(gradient.noise_multiplier)
     if sigma == 0:

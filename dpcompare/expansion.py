@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dpcompare import __version__, data
-from dpcompare.accounting import event_text
 from dpcompare.candidates import Trial, chosen_candidates
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
@@ -16,13 +15,14 @@ from dpcompare.mechanism import Mechanism, Plugin, is_private, parameter_default
 from dpcompare.model import Model
 from dpcompare.privacy import Schedule, check_delta, default_delta
 from dpcompare.private_selection import number_of_candidates
-from dpcompare.randomness import numpy_generator
+from dpcompare.randomness import digest, numpy_generator
 from dpcompare.settings import at_epsilon, located
 from dpcompare.study import Entry, Study
 from dpcompare.tasks import CountTask, Task
 from dpcompare.trial import (
     Configuration,
     budget_of,
+    counted,
     final_of,
     identity,
     recipe_of,
@@ -76,9 +76,9 @@ def _trials(
     selection = entry.private_selection
     if selection and entry.plugin.factory.gradient is Mechanism.gradient:
         raise UsageError(
-            "private_selection is for mechanisms that release gradients; all candidates of a label "
-            "mechanism train on the same random labels, so that choosing among them costs nothing "
-            "more; leave it out"
+            "private_selection is for mechanisms that release gradients; candidates of a label "
+            "mechanism that differ in training only share one draw of the labels, so that choosing "
+            "among them costs nothing more; leave it out"
         )
     if selection and study.kind == "account":
         trial = _configuration(study, entry, settings, seed, epsilon, candidates[0])
@@ -105,13 +105,15 @@ def _draws(
     trials = [_configuration(study, entry, settings, seed, epsilon, c) for c in candidates]
     _check_equal_releases(trials, entry.plugin)
     mean = entry.private_selection
-    rng = numpy_generator("private selection", entry.plugin.name, mean, f"{epsilon:.12g}", seed)
+    # Another selection draws another number of candidates, and trains none of the same trials.
+    among = digest([counted(trial) for trial in trials]).hex()
+    rng = numpy_generator("private selection", mean, among)
     count = number_of_candidates(mean, rng)
     for draw, chosen in enumerate(rng.integers(len(candidates), size=count).tolist()):
         about = trials[chosen]["about"]
         about = about | {"candidate": about["candidate"] | {"draw": draw}}
         yield trials[chosen] | {
-            "selection": {"mean": mean, "draw": draw},
+            "selection": {"mean": mean, "among": among, "draw": draw},
             "withheld": "test",
             "about": about,
         }
@@ -123,20 +125,19 @@ def _check_equal_releases(trials: list[Configuration], plugin: Plugin) -> None:
     Raises:
         UsageError: at equal budgets the events of two candidates differ.
     """
-    events: dict[str, dict[str, Any]] = {}
+    found = []
     for trial in trials:
         schedule = schedule_of(trial, training_rows(trial))
         mechanism = plugin.build(trial["mechanism"]["parameters"])
         mechanism = mechanism.calibrate(budget_of(trial), schedule, task_of(trial))
-        text = "; ".join(map(event_text, mechanism.events(schedule)))
-        events.setdefault(text, trial["about"]["candidate"])
-    if len(events) > 1:
-        first, second = list(events.values())[:2]
-        raise UsageError(
-            "candidates of a private selection must release the same, so they may differ in clip "
-            "norm or learning rate, but not in batch size, epochs or group size; these differ: "
-            f"{first} and {second}"
-        )
+        found.append(list(mechanism.events(schedule)))
+        if found[-1] != found[0]:
+            first, other = trials[0]["about"]["candidate"], trial["about"]["candidate"]
+            raise UsageError(
+                "candidates of a private selection must release the same, so they may differ in "
+                "clip norm or learning rate, but not in batch size, epochs or group size; these "
+                f"differ: {first} and {other}"
+            )
 
 
 def final_trials(

@@ -32,6 +32,8 @@ def show(
     records = folder.records(ids)
     for warning in folder.warning_lines():
         say(warning)
+    if ids is not None and (lacking := len(set(ids)) - len(records)):
+        say(f"Warning: {lacking} planned trials have no record yet; run the study again.")
     summary = write_summary(folder, ids)
     say(wording.table(summary))
     say(wording.crossing_sentences(records))

@@ -21,7 +21,7 @@ _NOISE_COLUMNS = {
     "steps": "steps",
     "examples": "training rows",
     "shuffled_epsilon_at_least": "epsilon if shuffled, at least",
-    "candidate_epsilon": "epsilon of choosing candidates",
+    "candidate_epsilon": "epsilon of one candidate",
     "epsilon_zero_out": "epsilon under zero-out",
     "epsilon_add_or_remove_one": "epsilon under add-or-remove-one",
     "epsilon_replace_one": "epsilon under replace-one",

@@ -47,7 +47,8 @@ FIELDS: dict[str, str] = {
     "schedule": "examples, batch_size, steps, sampling; null when failed early",
     "rows": "rows of train, validation and test",
     "validation": "metrics on the validation rows, with rows and positives; null where undefined",
-    "test": "metrics on the test rows, in the same form; outside the guarantee",
+    "test": "metrics on the test rows, in the same form; outside the guarantee; null in trials "
+    "that compare candidates or train nothing",
     "best_possible": "metrics of the true rates on the test rows; null where they are not known",
     "notes": "remarks that belong under every figure, as a list of sentences",
     "diagnostics": "what helps to understand the run; outside the guarantee",

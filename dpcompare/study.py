@@ -10,7 +10,7 @@ from typing import Any
 from dpcompare import catalog, tasks
 from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
-from dpcompare.mechanism import Plugin, find, parameter_defaults
+from dpcompare.mechanism import Mechanism, Plugin, find, parameter_defaults
 from dpcompare.metric_sets import metric_set
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
 from dpcompare.settings import check_choice, check_keys, check_kind, located, scalar, setting
@@ -85,8 +85,16 @@ CHOICES: dict[str, Sequence[str]] = {
     "neighboring": ROW_RELATIONS,
     "accountant": ACCOUNTANTS,
 }
-OF_ENTRY = ("neighboring", "accountant", "private_selection")
-"""What a mechanism may set besides its parameters and its training."""
+OF_STUDIES = (
+    "name",
+    "label",
+    "sweep",
+    "training",
+    "neighboring",
+    "accountant",
+    "private_selection",
+)
+"""What an entry of a study may set besides the parameters of its mechanism."""
 
 EPSILONS = [0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 50.0]
 """The epsilons of the paper's Figure 5, and of a study that names none."""
@@ -297,10 +305,20 @@ def _entry(content: dict[str, Any], training: dict[str, Any], place: str) -> Ent
     with located(place):
         plugin = find(name)
     parameters = parameter_defaults(plugin.factory)
-    check_keys(values, ("name", "label", "sweep", "training", *OF_ENTRY, *parameters), place, "")
+    if taken := [key for key in parameters if key in OF_STUDIES]:
+        raise UsageError(
+            f"{place}: mechanism {name!r} has a parameter {taken[0]!r}, which studies use for "
+            "something else; rename it"
+        )
+    check_keys(values, (*OF_STUDIES, *parameters), place, "")
     for key in ("neighboring", "accountant"):
         if key in values:
             check_choice(values[key], CHOICES[key], f"{place}: {key}")
+            if plugin.factory.gradient is Mechanism.gradient:
+                raise UsageError(
+                    f"{place}: {key} is for mechanisms that release gradients, and {name!r} does "
+                    "not; leave it out"
+                )
     selection = scalar(values.get("private_selection", 0.0), 0.0, "private_selection", place)
     if selection and selection < 1:
         raise UsageError(

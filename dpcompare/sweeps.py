@@ -10,7 +10,9 @@ from typing import Any
 
 from dpcompare.errors import UsageError
 
-_LABEL = re.compile(r"(?P<curve>.*\S) \((?P<values>[a-z_]+=[^\s()]+(?: [a-z_]+=[^\s()]+)*)\)")
+_LABEL = re.compile(
+    r"(?P<curve>.*\S) \((?P<values>[A-Za-z_]\w*=[^\s()]+(?: [A-Za-z_]\w*=[^\s()]+)*)\)"
+)
 _TRAINING = "training."
 
 
@@ -31,8 +33,10 @@ def walked(content: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
         return
     lists = _lists(content["sweep"], where)
     own = values.get("training", {})
+    if not isinstance(own, dict):
+        raise UsageError(f"{where}: training must be a table, got {own!r}")
     for key in lists:
-        inside = key.startswith(_TRAINING) and isinstance(own, dict)
+        inside = key.startswith(_TRAINING)
         if (key.removeprefix(_TRAINING) in own) if inside else (key in values):
             raise UsageError(f"{where}: {key} is swept and set; leave out one of the two")
     for places in zip(*lists.values(), strict=True):
@@ -63,7 +67,15 @@ def _lists(sweep: Any, where: str) -> dict[str, list[Any]]:
         if not (isinstance(value, list) and value):
             raise UsageError(f"{where}: sweep.{key} must be a list of values, got {value!r}")
         if not all(isinstance(item, int | float | str) for item in value):
-            raise UsageError(f"{where}: sweep.{key} must list numbers or texts, got {value!r}")
+            raise UsageError(
+                f"{where}: sweep.{key} must list numbers or texts, no lists or tables; got "
+                f"{value!r}"
+            )
+        if any(isinstance(item, str) and re.search(r"[\s(),]", item) for item in value):
+            raise UsageError(
+                f"{where}: texts of sweep.{key} name curves, so they must be without spaces, "
+                f"commas and brackets, got {value!r}; give each an entry with a label instead"
+            )
     if len({len(value) for value in lists.values()}) > 1:
         found = ", ".join(f"{key} {len(value)}" for key, value in lists.items())
         raise UsageError(

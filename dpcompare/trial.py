@@ -55,8 +55,8 @@ class Optional(TypedDict, total=False):
     Attributes:
         kind: "account" where nothing is trained; see :mod:`dpcompare.account`.
         withheld: "test" where candidates are compared: test rows are not looked at.
-        selection: of a private selection: the `mean` number of candidates, and which `draw` of
-            them this trial is.
+        selection: of a private selection: the `mean` number of candidates, a hash of the
+            candidates that are chosen `among`, and which `draw` of them this trial is.
     """
 
     kind: str
@@ -167,6 +167,11 @@ def run_trial(
             numpy_generator(*label_stream(configuration, mechanism, task)),
             task,
         )
+    with _timed(timings, "account"):  # before training, so that what cannot be claimed costs none
+        releases = mechanism.events(schedule)
+        guarantee = stated(releases, configuration)
+        _check_claim(mechanism, releases, guarantee)
+        _check_kernel(mechanism, task, guarantee)
     recipe = recipe_of(configuration)
     curve: list[dict[str, Any]] = []
 
@@ -199,11 +204,6 @@ def run_trial(
         metrics = {
             part: _evaluate(task, examples.labels[part], predictions[part]) for part in looked_at
         }
-    with _timed(timings, "account"):
-        releases = mechanism.events(schedule)
-        guarantee = stated(releases, configuration)
-        _check_claim(mechanism, releases, guarantee)
-        _check_kernel(mechanism, task, guarantee)
     best = examples.true_rates
     effective = None
     if best is not None:
@@ -424,6 +424,8 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
         what = hashlib.sha256(kernel.probabilities.tobytes()).hexdigest()
     rows = [configuration["data"][key] for key in ("checksum", "split")]
     rows += [configuration["cap"], training_rows(configuration)]
+    if "selection" in configuration:  # each candidate of a private selection draws anew
+        rows.append(configuration["selection"]["draw"])
     return "labels", *rows, task.name, settings["name"], what, configuration["seed"]
 
 

@@ -214,6 +214,25 @@ def test_curves_that_share_a_trial_are_refused_since_one_would_lack_it(tmp_path)
     assert len(tiny.trials(tmp_path, DP_SGD, other)) == 3
 
 
+def test_selections_among_other_candidates_share_nothing(tmp_path):
+    """Not the number of candidates either: their generators differ, and so do all trials."""
+    entries = [
+        {**DP_SGD, "label": label, "private_selection": 3.0, "training": {"learning_rate": rates}}
+        for label, rates in (("a", [0.1, 0.3]), ("b", [0.1, 1.0]))
+    ]
+    trials = tiny.trials(tmp_path, *entries, seeds=8)
+    counts = [
+        [
+            sum(t["seed"] == seed and t["about"]["label"] == label for t in trials)
+            for seed in range(8)
+        ]
+        for label in "ab"
+    ]
+    assert counts[0] != counts[1]
+    assert min(counts[0] + counts[1]) >= 1
+    assert len({trial["selection"]["among"] for trial in trials}) == 2 * 8
+
+
 def test_the_default_delta_follows_the_training_rows(tmp_path):
     configuration = tiny.trials(tmp_path, DP_SGD)[0]
     assert configuration["budget"]["delta"] == pytest.approx(1603**-1.1)

@@ -359,6 +359,19 @@ MISTAKES = {
         "walked together",
         "clip_norm 1, group_size 2",
     ),
+    "swept texts": (
+        {"mechanisms": [{**RANDOMIZED_RESPONSE, "sweep": {"correction": ["a b"]}}]},
+        "sweep.correction name curves",
+        "without spaces",
+    ),
+    "swept training of a text": (
+        {"mechanisms": [{**DP_SGD, "training": "x", "sweep": {"training": {"epochs": [1]}}}]},
+        "mechanisms[1]: training must be a table",
+    ),
+    "relation of labels": (
+        {"mechanisms": [{**RANDOMIZED_RESPONSE, "neighboring": "replace-one"}]},
+        "neighboring is for mechanisms that release gradients",
+    ),
     "swept and set": (
         {"mechanisms": [{**DP_SGD, "sweep": {"clip_norm": [2.0]}}]},
         "mechanisms[1]: clip_norm is swept and set",

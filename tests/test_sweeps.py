@@ -25,3 +25,8 @@ def test_a_label_names_the_swept_values_and_gives_them_back(label, values, swept
 @pytest.mark.parametrize("label", ["dp-sgd", "rr (forward)", "laplace (25000 rows)", "(a=1)"])
 def test_a_label_without_swept_values_is_a_curve_of_its_own(label):
     assert split_label(label) == (label, {})
+
+
+def test_keys_with_digits_and_texts_are_given_back():
+    swept = swept_label("adam", {"beta2": 0.9, "shape": "laplace"})
+    assert split_label(swept) == ("adam", {"beta2": "0.9", "shape": "laplace"})

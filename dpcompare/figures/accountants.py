@@ -144,6 +144,7 @@ def _ratios(shown: pd.DataFrame) -> pd.DataFrame:
 
 def _pairs(shown: pd.DataFrame) -> dict[str, str]:
     """The PLD label of each RDP label, where they agree in the rest of their names and settings."""
+    shown = shown[shown["private_selection"].isna()]  # whose RDP counts a choice too
     labels = shown.drop_duplicates("label").sort_index()
     pld, rdp = (labels[labels["accountant"] == name] for name in ("pld", "rdp"))
     if len(pld) == 1 == len(rdp):
