@@ -24,7 +24,7 @@ _RELATIONS = {
     "add-or-remove-one": "add/remove",
     "replace-one": "replace",
 }
-_MEANINGS = {
+COLUMN_MEANINGS = {
     "noise_multiplier": "noise multiplier: standard deviation of the noise on the sum of a batch, "
     "in units of its sensitivity",
     "noise_on_mean": "noise on mean: standard deviation of the noise on each entry of the mean "
@@ -38,7 +38,7 @@ _MEANINGS = {
 
 def noise_legend(summary: pd.DataFrame) -> list[str]:
     """What the columns mean, a line each."""
-    return [_MEANINGS[name] for name in _shown(summary) if name in _MEANINGS]
+    return [COLUMN_MEANINGS[name] for name in _shown(summary) if name in COLUMN_MEANINGS]
 
 
 def _shown(summary: pd.DataFrame) -> list[str]:

@@ -19,6 +19,7 @@ from dpcompare.table_grid import grid, shown_metrics
 
 __all__ = [
     "Crossover",
+    "constant_legend",
     "crossing_sentences",
     "crossovers",
     "failure_counts",
@@ -95,19 +96,25 @@ def trains(summary: pd.DataFrame) -> bool:
 def _legend(summary: pd.DataFrame) -> list[str]:
     """What the marks and the columns mean, a line each."""
     metrics = metric_set(summary["task"].iloc[0])
-    legend = []
-    if summary["worse_than_constant"].any():
-        relative = METRICS[metrics.relative]
-        side = "below" if relative.better == "higher" else "above"
-        legend += [
-            f"! worse than always predicting the {metrics.constant} ({relative.title} {side} "
-            f"{relative.uninformed:g})"
-        ]
+    legend = constant_legend(summary)
     if summary["tuned"].any():
         legend += ["* best of several candidates, see below"]
     legend += [_MEANINGS[name] for name in shown_metrics(summary) if name in _MEANINGS]
     legend += [_CALIBRATION[metrics.constant]]
     return legend + [_EFFECTIVE] * bool(summary["effective_examples"].notna().any())
+
+
+def constant_legend(summary: pd.DataFrame) -> list[str]:
+    """What the mark ! means, if there is one."""
+    if not summary["worse_than_constant"].any():
+        return []
+    metrics = metric_set(summary["task"].iloc[0])
+    relative = METRICS[metrics.relative]
+    side = "below" if relative.better == "higher" else "above"
+    return [
+        f"! worse than always predicting the {metrics.constant} ({relative.title} {side} "
+        f"{relative.uninformed:g})"
+    ]
 
 
 def seeds_sentence(summary: pd.DataFrame) -> str:

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
 
-from dpcompare.figures.axes import SMALL, text_width
 from dpcompare.figures.caption import wrapped
 from dpcompare.figures.curves import curve_handles
 from dpcompare.figures.page import (
@@ -22,6 +20,7 @@ from dpcompare.figures.page import (
     TITLE_LINE,
     page,
 )
+from dpcompare.figures.pair_names import name_pairs, pair_name
 from dpcompare.figures.style import (
     NothingToDraw,
     curve_styles,
@@ -44,10 +43,7 @@ HEIGHTS = (2.7, 2.7)  # inches, of the upper and the lower panel
 FACTOR, BEST = "factor", "best pair"  # the panels
 TRUE, SAME_NOISE = "at the same true epsilon", "at the same noise"
 _EXCESS = 1e-6  # a guarantee that is larger by this share spends more than was asked
-_LINE = 9.0  # points, from one line of a pair's name to the next
-_AWAY = 6.0  # points, from a point to the text beside it
 _MARGIN = 20.0  # points, so that texts beyond the outermost points find room
-_HALO = [withStroke(linewidth=2, foreground="white")]
 
 
 def groups(records: Records) -> tuple[Figure, pd.DataFrame]:
@@ -165,7 +161,7 @@ def _compose(summary: pd.DataFrame, rows: pd.DataFrame, numbers: pd.DataFrame) -
         _heading(ax, text, entries, (slot.above - room + 0.06) / slot.height)
     axes[0].set_xlabel("clip norm times group size, relative to the smallest (log scale)")
     axes[1].set_xlabel("epsilon asked for (log scale)")
-    _name_pairs(axes[1], best.curves, styles)
+    name_pairs(axes[1], best.curves, styles)
     return figure
 
 
@@ -219,70 +215,6 @@ def _heading(ax: Axes, text: str, handles: Sequence[Line2D], up: float) -> None:
     )
 
 
-class _Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def meets(self, other: "_Box") -> bool:
-        apart = self.right <= other.left or other.right <= self.left
-        return not (apart or self.top <= other.bottom or other.top <= self.bottom)
-
-
-def _name_pairs(ax: Axes, curves: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
-    """Write each pair above or below its point, where it meets neither points nor other pairs."""
-    points = curves[np.isfinite(curves["mean"]) & ~(curves["above_axis"] | curves["below_axis"])]
-    frame = ax.get_window_extent()
-    scale = 72 / ax.figure.dpi
-    height = frame.height * scale
-    places = (ax.transData.transform(points[["epsilon", "mean"]].to_numpy()) - frame.p0) * scale
-    taken = [_Box(x - 3, y - 3, x + 3, y + 3) for x, y in places]
-    middle = points.groupby("epsilon")["mean"].transform("mean")
-    upper = points["mean"] >= middle
-    for (_, point), (x, y), up in zip(points.iterrows(), places, upper, strict=True):
-        text = _pair(point, "\n")
-        half = max(map(text_width, text.split("\n"))) / 2
-        tall = _LINE * (text.count("\n") + 1)
-        options = []
-        for distance in (_AWAY, _AWAY + 12, _AWAY + 24, _AWAY + 36, _AWAY + 48):
-            for sign in (1, -1) if up else (-1, 1):
-                options.append(sign * (distance + tall / 2))
-        boxes = [_Box(x - half, y + s - tall / 2, x + half, y + s + tall / 2) for s in options]
-        free = [
-            shift
-            for shift, box in zip(options, boxes, strict=True)
-            if box.bottom >= 0 and box.top <= height and not any(map(box.meets, taken))
-        ]
-        shift = free[0] if free else options[0]
-        taken.append(boxes[options.index(shift)])
-        _write(ax, text, point, shift, styles[str(point["label"])]["color"], tall)
-
-
-def _write(ax: Axes, text: str, point: pd.Series, shift: float, color: Any, tall: float) -> None:
-    far = abs(shift) > _AWAY + tall / 2
-    line = {"arrowstyle": "-", "color": color, "linewidth": 0.5, "shrinkA": 0, "shrinkB": 2}
-    ax.annotate(
-        text,
-        xy=(point["epsilon"], point["mean"]),
-        xytext=(0, shift),
-        textcoords="offset points",
-        ha="center",
-        va="center",
-        fontsize=SMALL,
-        linespacing=1.0,
-        color=color,
-        path_effects=_HALO,
-        arrowprops=line if far else None,
-        zorder=5,
-    )
-
-
-def _pair(row: pd.Series, between: str) -> str:
-    size = f"G={row['group_size']:g}"
-    return size if math.isnan(row["clip_norm"]) else f"{size}{between}C={row['clip_norm']:g}"
-
-
 def _caption(
     summary: pd.DataFrame, rows: pd.DataFrame, numbers: pd.DataFrame, epsilon: float
 ) -> list[str]:
@@ -318,7 +250,7 @@ def _beyond(curves: pd.DataFrame) -> list[str]:
     """The pairs of points that (b) has no room for."""
     outside = curves[curves["above_axis"] | curves["below_axis"]]
     pairs = [
-        f"epsilon {row['epsilon']:g} {row['label']} {_pair(row, ' ')}"
+        f"epsilon {row['epsilon']:g} {row['label']} {pair_name(row, ' ')}"
         for _, row in outside.iterrows()
     ]
     return [f"Beyond the axis in (b): {'; '.join(pairs)}."] if pairs else []

@@ -8,26 +8,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from dpcompare.figures.axes import SMALL, text_width
+from dpcompare.figures.box import Box, box_around
 
 _HEIGHT, _MARKER = 8.0, 3.5  # points: of letters of size SMALL, and half a marker
 _CLOSE = 7.0  # points: what is closer shares one label
 # Where a label's middle may be: how many half widths to the right, and how many points up.
 _PLACES = ((1, -9), (-1, 9), (-1, -9), (1, 9), (0, -12), (0, 12), (1.3, -18), (-1.3, 18))
-
-
-class _Box(NamedTuple):
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def meets(self, other: "_Box") -> bool:
-        apart = self.right <= other.left or other.right <= self.left
-        return not (apart or self.top <= other.bottom or other.top <= self.bottom)
-
-    def within(self, other: "_Box") -> bool:
-        aside = self.left < other.left or self.right > other.right
-        return not (aside or self.bottom < other.bottom or self.top > other.top)
 
 
 class _Group(NamedTuple):
@@ -56,15 +42,15 @@ def label_points(
     frame = ax.get_window_extent()
     scale = 72 / ax.figure.dpi
     places = (ax.transData.transform(points[[column, "mean"]].to_numpy()) - frame.p0) * scale
-    page = _Box(0, 0, frame.width * scale, frame.height * scale)
-    taken = [_around(x, y, _MARKER, _MARKER) for x, y in places]
+    page = Box(0, 0, frame.width * scale, frame.height * scale)
+    taken = [box_around(x, y, _MARKER, _MARKER) for x, y in places]
     for group in _groups(points, places):
         ends = dict.fromkeys((group.epsilons[0], group.epsilons[-1]))
         text = "-".join(f"{epsilon:g}" for epsilon in ends)
         half = text_width(text) / 2 + 1
         for aside, up in _PLACES:
             shift = aside * (half + 3), up if rising else -up
-            box = _around(group.x + shift[0], group.y + shift[1], half, _HEIGHT / 2)
+            box = box_around(group.x + shift[0], group.y + shift[1], half, _HEIGHT / 2)
             if box.within(page) and not any(box.meets(other) for other in taken):
                 taken.append(box)
                 _write(ax, text, group, shift, colors[group.label])
@@ -95,7 +81,3 @@ def _write(ax: Axes, text: str, group: _Group, shift: tuple[float, float], color
         fontsize=SMALL,
         color=color,
     )
-
-
-def _around(x: float, y: float, half_width: float, half_height: float) -> _Box:
-    return _Box(x - half_width, y - half_height, x + half_width, y + half_height)

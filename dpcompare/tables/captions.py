@@ -2,9 +2,9 @@
 
 import pandas as pd
 
-from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.wording import (
     UNIT_NOTE,
+    constant_legend,
     failure_counts,
     privacy_sentences,
     remark_sentences,
@@ -32,12 +32,4 @@ def gaps_caption(summary: pd.DataFrame) -> list[str]:
 
 def constant_caption(summary: pd.DataFrame) -> list[str]:
     """What the mark ! means, if there is one."""
-    if not summary["worse_than_constant"].any():
-        return []
-    metrics = metric_set(summary["task"].iloc[0])
-    relative = METRICS[metrics.relative]
-    side = "below" if relative.better == "higher" else "above"
-    return [
-        f"! worse than always predicting the {metrics.constant} ({relative.title} {side} "
-        f"{relative.uninformed:g})."
-    ]
+    return [f"{line}." for line in constant_legend(summary)]

@@ -4,6 +4,7 @@ import pandas as pd
 
 from dpcompare.frame import number_or_text
 from dpcompare.metric_sets import metric_set
+from dpcompare.noise_grid import COLUMN_MEANINGS
 from dpcompare.privacy import ROW_RELATIONS
 from dpcompare.summary import Records, relation_column, summarize
 from dpcompare.sweeps import split_label
@@ -22,16 +23,6 @@ _COLUMNS = {
     **{relation_column(r): f"ε, {r}" for r in ROW_RELATIONS},
     "candidate_epsilon": "one candidate",
     "shuffled_epsilon_at_least": "shuffled, at least",
-}
-_MEANINGS = {
-    "noise_multiplier": "Noise multiplier: standard deviation of the noise on the sum of a batch, "
-    "in units of its sensitivity.",
-    "noise_on_mean": "Noise on mean: standard deviation of the noise on each entry of the mean "
-    "gradient, in units of the gradient.",
-    "candidate_epsilon": "One candidate: the epsilon of training one candidate, which a choice "
-    "that is not counted would claim.",
-    "shuffled_epsilon_at_least": "Shuffled, at least: what the same noise is proven to cost where "
-    "batches are shuffled, not drawn.",
 }
 
 
@@ -58,12 +49,18 @@ def noise_table(records: Records) -> Table:
         blocks=blocks,
         caption=[
             "Computed by the accountant alone: nothing is trained.",
-            *(_MEANINGS[column] for column in shown if column in _MEANINGS),
+            *_meanings(shown),
             *privacy_caption(summary),
             *gaps_caption(_as_scored(summary)),
         ],
         numbers=_numbers(summary, names, shown),
     )
+
+
+def _meanings(columns: list[str]) -> list[str]:
+    """What the columns mean, a sentence each."""
+    texts = [COLUMN_MEANINGS[column] for column in columns if column in COLUMN_MEANINGS]
+    return [f"{text[0].upper()}{text[1:]}." for text in texts]
 
 
 def _row(row: pd.Series, names: list[str], shown: list[str]) -> list[str]:
