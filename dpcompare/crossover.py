@@ -10,7 +10,7 @@ from scipy import stats
 from dpcompare.errors import UsageError
 from dpcompare.metric_sets import METRICS, metric_set
 from dpcompare.summary import Records, shown_trials
-from dpcompare.sweeps import split_label
+from dpcompare.sweeps import walks_numbers
 
 CONFIDENCE = 0.95
 
@@ -82,7 +82,7 @@ def crossovers(records: Records, metric: str | None = None) -> list[Crossover]:
         raise UsageError(f"curves can be compared by {', '.join(directed)}, not by {metric!r}")
     values: dict[str, dict[float, dict[int, float]]] = {}
     for (label, epsilon), trials in shown_trials(records).items():
-        if math.isfinite(epsilon) and not split_label(label)[1]:
+        if math.isfinite(epsilon) and not walks_numbers(label):
             scores = {trial["seed"]: (trial["test"] or {}).get(metric) for trial in trials}
             defined = {seed: score for seed, score in scores.items() if score is not None}
             values.setdefault(label, {})[epsilon] = defined

@@ -21,7 +21,7 @@ from dpcompare.errors import DpcompareError
 from dpcompare.metric_sets import MetricSet, constant_scores, metric_set
 from dpcompare.privacy import ROW_RELATIONS
 from dpcompare.results import ResultsFolder, write_atomically
-from dpcompare.sweeps import split_label
+from dpcompare.sweeps import split_label, walks_numbers
 
 Records = Sequence[Mapping[str, Any]]
 
@@ -98,8 +98,8 @@ def summarize(records: Records) -> pd.DataFrame:
 
 
 def is_swept(summary: pd.DataFrame) -> bool:
-    """Whether labels name the values of a sweep."""
-    return bool((summary["label"] != summary["curve"]).any())
+    """Whether labels name places on a numeric axis, as those of a sweep do."""
+    return any(map(walks_numbers, summary["label"]))
 
 
 def shown_trials(records: Records) -> dict[tuple[str, float], list[Mapping[str, Any]]]:

@@ -105,5 +105,18 @@ def split_label(label: str) -> tuple[str, dict[str, str]]:
     return found["curve"], {key: value for key, _, value in pairs}
 
 
+def walks_numbers(label: str) -> bool:
+    """Whether a label names a place on a numeric axis, and no variant such as "shape=laplace"."""
+    return any(map(_is_number, split_label(label)[1].values()))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _text(value: Any) -> str:
     return f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -221,13 +221,8 @@ def test_selections_among_other_candidates_share_nothing(tmp_path):
         for label, rates in (("a", [0.1, 0.3]), ("b", [0.1, 1.0]))
     ]
     trials = tiny.trials(tmp_path, *entries, seeds=8)
-    counts = [
-        [
-            sum(t["seed"] == seed and t["about"]["label"] == label for t in trials)
-            for seed in range(8)
-        ]
-        for label in "ab"
-    ]
+    places = [(trial["about"]["label"], trial["seed"]) for trial in trials]
+    counts = [[places.count((label, seed)) for seed in range(8)] for label in "ab"]
     assert counts[0] != counts[1]
     assert min(counts[0] + counts[1]) >= 1
     assert len({trial["selection"]["among"] for trial in trials}) == 2 * 8

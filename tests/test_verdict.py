@@ -232,3 +232,42 @@ def test_a_sweep_compares_settings_and_recommends_none():
     assert (found.choices, found.recommendation, found.duels) == ((), (), ())
     assert len(found.costs) == 4
     assert any("none is recommended" in sentence for sentence in found.sentences)
+
+
+def test_curves_of_other_relations_are_not_ranked():
+    """Replace-one promises more, so that it is behind at the same number."""
+    own = made.study(seeds=3)
+    other = [
+        r
+        | {
+            "label": "dp-sgd (replace one)",
+            "guarantee": r["guarantee"] | {"neighboring": "replace-one"},
+        }
+        for r in own
+        if r["label"] == "dp-sgd"
+    ]
+    found = verdict([*own, *other])
+    assert (found.choices, found.recommendation, found.duels) == ((), (), ())
+    assert any("zero-out and replace-one" in sentence for sentence in found.limits)
+    assert len(found.pairs) >= 2  # each whole-row curve with the label mechanism, by itself
+
+
+def test_what_spends_more_than_was_asked_for_is_never_recommended():
+    spent = [
+        r | {"guarantee": r["guarantee"] | {"epsilon": 3 * r["epsilon"]}}
+        if r["label"] == "dp-sgd"
+        else r
+        for r in made.study(seeds=3)
+    ]
+    found = verdict(spent)
+    assert {choice.label for choice in found.choices} <= {"randomized-response", None}
+    assert any("dp-sgd spends more than was asked for" in line for line in found.limits)
+
+
+def test_a_choice_that_has_not_run_yet_is_no_study_without_training():
+    compared = [
+        r | {"test": None, "configuration": {"withheld": "test"}} for r in made.study(seeds=1)
+    ]
+    found = verdict(compared)
+    assert found.trained
+    assert "none that was chosen has run yet" in found.sentences[0]

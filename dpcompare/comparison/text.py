@@ -64,7 +64,8 @@ def _sameness(first: Side, second: Side) -> list[str]:
 
 
 def _outcome(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    return record["status"], record["test"], record["diagnostics"].get("calibrated")
+    scores = record["validation"], record["test"]
+    return record["status"], *scores, record["diagnostics"].get("calibrated")
 
 
 def _difference_lines(first: Side, second: Side) -> list[str]:

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import pandas as pd
 
 from dpcompare.crossover import crossovers
+from dpcompare.frame import trains
 from dpcompare.metric_sets import METRICS, MetricSet, metric_set
 from dpcompare.summary import Records, is_swept, shown_trials, summarize
+from dpcompare.verdict.alike import differences, overspending_sentences, within_budget
 from dpcompare.verdict.bids import TOLERANCE, Bids, bid_text, bidding_sentences, find_bids
 from dpcompare.verdict.champions import cells, champion
 from dpcompare.verdict.choices import Choice, find_choices, recommendation_sentences
@@ -90,10 +92,13 @@ def verdict(records: Records) -> Verdict:
     """
     summary = summarize(records)
     metrics = metric_set(summary["task"].iloc[0])
-    done = [record for record in records if record["status"] == "done"]
-    if done and all(record["test"] is None for record in done):
+    if not trains(records):
         nothing = "This study trains nothing, so there is no utility to judge."
         return Verdict(False, (), (), (), (), (), (), (), (), (nothing,))
+    done = [record for record in records if record["status"] == "done"]
+    if done and all(record["test"] is None for record in done):
+        so_far = "Candidates have been compared, but none that was chosen has run yet."
+        return Verdict(True, (), (), (), (), (), (), (), (), (f"{so_far} Run the study again.",))
     if is_swept(summary):
         return _of_sweep(summary, metrics)
     trials = shown_trials(records)
@@ -101,15 +106,25 @@ def verdict(records: Records) -> Verdict:
     best: list[str] = []
     pairs: list[Duel] = []
     choices: list[Choice] = []
-    for examples, rows in _by_examples(summary):
+    unlike: list[str] = []
+    for examples, every_row in _by_examples(summary):
+        rows = within_budget(every_row)
+        shown = [trial for cell in cells(rows) for trial in trials[cell]]
+        for metric in _compared(summary, metrics):
+            pairs += [as_duel(c, examples) for c in across_units(crossovers(shown, metric), rows)]
+        unlike += overspending_sentences(every_row)
+        if differing := differences(rows):
+            unlike.append(
+                "No mechanism is recommended, since the whole-row curves differ in what epsilon "
+                f"means: {' and '.join(differing)}."
+            )
+            continue
         of_units = [champion(rows, unit, trials, metrics, examples) for unit in UNITS]
         champions = [trial for found, _ in of_units for trial in found]
-        shown = [trial for cell in cells(rows) for trial in trials[cell]]
         if all(found for found, _ in of_units):
             best += [told for _, told in of_units if told]
         for metric in _compared(summary, metrics):
             duels += [as_duel(c, examples) for c in crossovers(champions, metric)]
-            pairs += [as_duel(c, examples) for c in across_units(crossovers(shown, metric), rows)]
         choices += find_choices(rows, crossovers(shown, metrics.selection), metrics, examples)
     bids = find_bids(summary)
     return Verdict(
@@ -122,7 +137,7 @@ def verdict(records: Records) -> Verdict:
         costs=tuple(find_costs(summary, metrics)),
         bids=tuple(bids),
         bidding=tuple(bidding_sentences(bids)),
-        limits=tuple(limit_sentences(records, summary, bool(duels))),
+        limits=(*unlike, *limit_sentences(records, summary, bool(duels or pairs))),
     )
 
 
