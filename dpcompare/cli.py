@@ -194,8 +194,15 @@ def report(results: tuple[Path, ...], out: Path | None) -> None:
       dpcompare report results/pctr results/pcvr results/pconvs --out report.html
     """
     from dpcompare import report as page
+    from dpcompare.results import ResultsFolder
 
-    click.echo(f"wrote {page.write(results, out or results[0] / 'report.html')}")
+    written = page.write(results, out or results[0] / "report.html")
+    for path in results:
+        folder = ResultsFolder(path)
+        folder.records(folder.plan())
+        for warning in folder.warning_lines():
+            click.echo(warning)
+    click.echo(f"wrote {written}")
 
 
 @cli.command()

@@ -27,6 +27,7 @@ def show(
     Raises:
         DpcompareError: there are no records, or they cannot be read.
     """
+    figures.check(None if figure == "all" else figure, formats)
     folder = ResultsFolder(path)
     ids = folder.plan()
     records = folder.records(ids)

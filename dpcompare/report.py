@@ -107,6 +107,11 @@ def write(folders: Sequence[Path], out: Path) -> Path:
     """
     if not folders:
         raise UsageError("a report needs at least one results folder, for example results/pctr")
+    if out.suffix.lower() not in (".html", ".htm") or out.is_dir():
+        raise UsageError(
+            f"a report is written to a file whose name ends in .html, got {str(out)!r}; for "
+            f"example {Path(folders[0]) / 'report.html'}"
+        )
     sections = [_section(Path(path), number) for number, path in enumerate(folders, start=1)]
     write_atomically(Path(out), _render(sections).encode())
     return Path(out)

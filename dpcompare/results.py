@@ -20,7 +20,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from dpcompare.errors import DpcompareError
+from dpcompare.errors import DpcompareError, UsageError
 
 FORMAT = 1
 
@@ -222,9 +222,16 @@ class ResultsFolder:
                 gives its :meth:`plan`, for the folder may also hold trials of earlier versions.
 
         Raises:
+            UsageError: there is no such folder.
             DpcompareError: there are no records, a line before the last is damaged (the message
                 names it), or a record has a format that this version does not know.
         """
+        if not self.path.is_dir():
+            wrong = f"is a file; name its folder, {self.path.parent}" if self.path.exists() else ""
+            raise UsageError(
+                f"{self.path} {wrong or 'does not exist; name a results folder'} (one is made by: "
+                "dpcompare run-study <study>)"
+            )
         newest: dict[str, dict[str, Any]] = {}
         for record in self._read():
             newest.pop(record["id"], None)  # so that the order is that of the newest records

@@ -85,6 +85,9 @@ CHOICES: dict[str, Sequence[str]] = {
     "neighboring": ROW_RELATIONS,
     "accountant": ACCOUNTANTS,
 }
+ACCOUNT_FIGURES = ("noise-vs-batch", "sampling", "selection-cost")
+"""The figures of studies that train nothing; "accountants" draws both kinds."""
+
 OF_STUDIES = (
     "name",
     "label",
@@ -212,6 +215,14 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
     metric = content.get("metric", metrics.main)
     check_choice(metric, metrics.names, f"{where}: metric")
     kind = content.get("kind", "train")
+    figure = content.get("figure", "utility" if kind == "train" else "noise-vs-batch")
+    if kind == "train" and figure in ACCOUNT_FIGURES:
+        raise UsageError(f'{where}: figure {figure!r} is of studies with kind = "account"')
+    if kind == "account" and figure not in (*ACCOUNT_FIGURES, "accountants"):
+        raise UsageError(
+            f"{where}: a study of kind 'account' has no scores to draw; its figure must be one of "
+            f"{', '.join((*ACCOUNT_FIGURES, 'accountants'))}, got {figure!r}"
+        )
     seeds = content.get("seeds", 5 if kind == "train" else 1)
     _check_seeds(kind, seeds, content.get("tuning_seeds"), where)
     sections = {key: _section(content.get(key, {}), key, where) for key in DEFAULTS}
@@ -234,7 +245,7 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
         seeds=seeds,
         tuning_seeds=content.get("tuning_seeds"),
         metric=metric,
-        figure=content.get("figure", "utility"),
+        figure=figure,
         delta=None if delta is None else float(delta),
         neighboring=content.get("neighboring", "zero-out"),
         accountant=content.get("accountant", "pld"),

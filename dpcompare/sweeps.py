@@ -36,6 +36,8 @@ def walked(content: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
     if not isinstance(own, dict):
         raise UsageError(f"{where}: training must be a table, got {own!r}")
     for key in lists:
+        if key in ("name", "label"):
+            raise UsageError(f"{where}: {key} cannot be swept; give each an entry of its own")
         inside = key.startswith(_TRAINING)
         if (key.removeprefix(_TRAINING) in own) if inside else (key in values):
             raise UsageError(f"{where}: {key} is swept and set; leave out one of the two")

@@ -12,6 +12,7 @@ from dpcompare.comparison.metric import NOT_THERE, compared
 from dpcompare.comparison.settings import differing
 from dpcompare.comparison.sides import NOISE, Side, read_sides
 from dpcompare.metric_sets import METRICS
+from dpcompare.results import ResultsFolder
 
 WIDTH = 100
 
@@ -44,9 +45,10 @@ def comparison_text(a: Path, b: Path) -> str:
 def _about(side: Side) -> str:
     first = side.records[-1]
     done = sum(record["status"] == "done" for record in side.records)
+    planned = set(ResultsFolder(side.path).plan() or [record["id"] for record in side.records])
     return (
         f"{side.path} (study {first['study']}, task {first['task']}): {done} of "
-        f"{len(side.records)} trials done"
+        f"{len(planned)} trials done"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
+from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 from dpcompare.figures.accountants import accountants
 from dpcompare.figures.clip_norm import clip_norm
@@ -25,7 +26,7 @@ from dpcompare.figures.utility import utility
 from dpcompare.results import ResultsFolder, write_atomically
 from dpcompare.summary import Records
 
-__all__ = ["FIGURES", "FORMATS", "NothingToDraw", "draw"]
+__all__ = ["FIGURES", "FORMATS", "NothingToDraw", "check", "draw"]
 
 FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {
     "utility": utility,
@@ -68,10 +69,7 @@ def draw(
             is touched.
         DpcompareError: there are no records, or a file cannot be written.
     """
-    if figure is not None and figure not in FIGURES:
-        raise UsageError(f"figure {figure!r} is unknown; there are: {', '.join(FIGURES)}")
-    if unknown := sorted(set(formats) - set(FORMATS)):
-        raise UsageError(f"format {unknown[0]!r} is unknown; there are: {', '.join(FORMATS)}")
+    check(figure, formats)
     records = folder.records(ids)
     contents: dict[Path, bytes] = {}
     drawn = {figure: FIGURES[figure](records)} if figure else _all_possible(records)
@@ -82,6 +80,21 @@ def draw(
     for path, content in contents.items():
         write_atomically(path, content)
     return list(contents)
+
+
+def check(figure: str | None, formats: Sequence[str]) -> None:
+    """Refuse names that :func:`draw` does not know.
+
+    Raises:
+        UsageError: the figure or a format is unknown.
+    """
+    if figure is not None and figure not in FIGURES:
+        raise UsageError(
+            f"figure {figure!r} is unknown{near_miss(figure, FIGURES)}; there are: "
+            f"{', '.join(FIGURES)}"
+        )
+    if unknown := sorted(set(formats) - set(FORMATS)):
+        raise UsageError(f"format {unknown[0]!r} is unknown; there are: {', '.join(FORMATS)}")
 
 
 def _all_possible(records: Records) -> dict[str, tuple[Figure, pd.DataFrame]]:

@@ -1,0 +1,5 @@
+"""``python -m dpcompare``: the command line."""
+
+from dpcompare.cli import main
+
+main()
