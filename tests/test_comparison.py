@@ -229,7 +229,7 @@ def test_other_tasks_and_empty_folders_are_clear_errors(tmp_path: Path) -> None:
         UsageError, match=r"task pctr .* of task pconvs; compare results of one task"
     ):
         compare(a, b)
-    with pytest.raises(DpcompareError, match="holds no results"):
+    with pytest.raises(DpcompareError, match="does not exist"):
         comparison_text(a, tmp_path / "nowhere")
 
 

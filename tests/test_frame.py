@@ -150,7 +150,7 @@ def test_only_the_present_plan_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_records_is_a_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(DpcompareError, match=r"holds no results.*run-study"):
+    with pytest.raises(DpcompareError, match=r"does not exist.*run-study"):
         dpcompare.load(tmp_path / "nowhere")
 
 

@@ -265,11 +265,11 @@ def test_only_the_trials_of_the_plan_count(tmp_path):
 def test_what_cannot_be_read_or_written_is_said(tmp_path):
     with pytest.raises(UsageError, match="at least one results folder"):
         report.write([], tmp_path / "page.html")
-    with pytest.raises(DpcompareError, match="holds no results"):
+    with pytest.raises(DpcompareError, match="does not exist"):
         report.write([tmp_path / "nothing"], tmp_path / "page.html")
     path = folder_of(tmp_path / "study", made.study())
     with pytest.raises(DpcompareError, match="cannot write"):
-        report.write([path], path)
+        report.write([path], path / "trials.jsonl" / "page.html")
 
 
 def test_a_report_loads_neither_jax_nor_the_trainer(tmp_path):
@@ -303,3 +303,13 @@ def test_text_has_the_contrast_of_wcag_aa():
         for ground in grounds:
             bright, dark = sorted((luminance(ink), luminance(ground)), reverse=True)
             assert (bright + 0.05) / (dark + 0.05) >= 4.5, (ink, ground)
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl", "summary.csv", "page", "."])
+def test_only_pages_are_written(name, tmp_path):
+    """A results folder holds files that cannot be made again."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    with pytest.raises(UsageError, match=r"ends in \.html"):
+        report.write([folder], folder / name)
+    assert list(folder.iterdir()) == []
