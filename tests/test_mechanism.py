@@ -89,7 +89,11 @@ def test_parameters_that_cannot_be_are_refused(parameters, message):
 
 
 def test_what_calibration_finds_is_no_parameter():
-    assert parameter_defaults(find("dp-sgd").factory) == {"clip_norm": 1.0, "group_size": 1}
+    assert parameter_defaults(find("dp-sgd").factory) == {
+        "clip_norm": 1.0,
+        "group_size": 1,
+        "noise_for_group_size": 0,
+    }
 
 
 def test_the_description_names_parameters_and_code():

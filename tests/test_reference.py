@@ -92,4 +92,4 @@ def test_records_alone_redraw_the_committed_numbers(place, tmp_path):
     records = folder.records(folder.plan())
     assert all(record["status"] == "done" for record in records)
     table = wording.table(summarize(records))
-    assert all(label[:14] in table for label in summarize(records)["label"])
+    assert all(curve[:12] in table for curve in summarize(records)["curve"])
