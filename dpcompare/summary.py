@@ -193,10 +193,8 @@ def _constant(records: Records, metrics: MetricSet) -> list[dict[str, Any]]:
 def _selection(cell: _Cell) -> dict[str, Any]:
     chosen = distinct_candidates(cell.chosen)
     private = [trial for trial in cell.trials if is_privately_selected(trial)]
-    tried: float = len(cell.candidates)
-    if compared := [trial for trial in private if is_compared(trial)]:
-        tried = len(compared) / len({trial["seed"] for trial in compared})
     means = [trial["configuration"]["selection"]["mean"] for trial in private]
+    tried: float = means[0] if means else len(cell.candidates)
     return {
         "candidate": " | ".join(_settings(candidate) for candidate in chosen),
         "n_candidates": tried,
