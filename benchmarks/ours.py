@@ -57,16 +57,17 @@ def variant(
             jnp.float32(cell.batch),
             jax.random.key(1),
         )
+        data = (Features(batch.numeric, batch.ids), batch.labels)
         batches = Batches(
-            jnp.arange(cell.batch).reshape(1, 1, -1),
+            jax.tree.map(lambda rows: rows[None, None], data),
+            jnp.ones((1, 1, cell.batch), bool),
             jnp.ones(1, jnp.int32),
             jnp.full(1, LEARNING_RATE, jnp.float32),
             jnp.int32(1),
             step,
             step % WINDOW,
         )
-        data = (Features(batch.numeric, batch.ids), batch.labels)
-        return run_steps(program, numbers, trained, data, batches)[0], step + 1
+        return run_steps(program, numbers, trained, batches)[0], step + 1
 
     return JaxVariant(cell, initial, update)
 

@@ -4,6 +4,10 @@ A step goes through the chunks of its batch: it settles the lazy rows that the c
 the (clipped) gradient sum and keeps the part that belongs to looked-up rows as it is. When all
 chunks are done, noise is added once to the sum, and the update is made: through optax for the dense
 tower, and in place for the tables. So a batch of many chunks updates as one chunk would.
+
+Several devices share the rows of each chunk. Each takes the gradient sum of its own rows; the sums
+are added, and what belongs to looked-up rows is gathered, so that every device makes the same
+update, with the same noise: they all hold the same parameters at every step.
 """
 
 from functools import partial
@@ -13,10 +17,10 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 
 from dpcompare.clipping import GradientSum, clipped_sum, plain_sum
 from dpcompare.data.dataset import Features
-from dpcompare.data.sampling import ABSENT
 from dpcompare.embeddings import Buffers
 from dpcompare.lazy_tables import Noise, settle_velocity, settle_weights
 from dpcompare.mechanism import GradientRelease, Mechanism
@@ -31,6 +35,12 @@ LARGEST_NORM = 1e6
 
 SMALLEST_NORM = 1e-12
 """Far above the norm, about 1e-15, that a hundred million numbers have whose squares vanish."""
+
+SHARDS = "shards"
+"""The name of the mesh axis over which the rows of a chunk are spread."""
+
+OF_SHARD = PartitionSpec(None, None, SHARDS)
+"""How (steps, chunks, rows of a chunk, ...) is spread."""
 
 _traces = 0
 
@@ -48,12 +58,14 @@ class Program(NamedTuple):
         model: the network.
         updates: which tables are lazy.
         decays: whether there is weight decay.
+        mesh: the devices that share each chunk, with one axis, SHARDS; None for a single one.
     """
 
     task: Task
     model: Model
     updates: TableUpdates
     decays: bool = False
+    mesh: Mesh | None = None
 
 
 @jax.jit
@@ -104,7 +116,8 @@ class Batches(NamedTuple):
     """The device's view of a :class:`dpcompare.batches.Block`.
 
     Attributes:
-        rows: (steps, chunks, rows of a chunk).
+        data: features and released labels of the rows, (steps, chunks, rows of a chunk, ...).
+        present: (steps, chunks, rows of a chunk) whether there is a row.
         chunks: (steps,).
         rates: (steps,) learning rates.
         steps: how many of the steps are to be made.
@@ -112,7 +125,8 @@ class Batches(NamedTuple):
         first_in_window: its number in the window of lazy noise.
     """
 
-    rows: jax.Array
+    data: tuple[Features, Any]
+    present: jax.Array
     chunks: jax.Array
     rates: jax.Array
     steps: jax.Array
@@ -135,7 +149,6 @@ def run_steps(
     program: Program,
     numbers: Numbers,
     state: State,
-    data: tuple[Features, Any],
     batches: Batches,
 ) -> tuple[State, jax.Array]:
     """Make the steps of a block.
@@ -144,8 +157,7 @@ def run_steps(
         program: the choice of code.
         numbers: the mechanism's and the optimizer's.
         state: used up.
-        data: features and released labels of all training rows.
-        batches: which rows each step sees.
+        batches: the rows that each step sees.
 
     Returns:
         The new state, and whether its tower is sane; looking at whole tables takes longer.
@@ -153,11 +165,26 @@ def run_steps(
     global _traces
     _traces += 1
 
-    def step(index: jax.Array, state: State) -> State:
-        return _step(program, numbers, state, data, batches, index)
+    def make(numbers: Numbers, state: State, batches: Batches) -> tuple[State, jax.Array]:
+        def step(index: jax.Array, state: State) -> State:
+            return _step(program, numbers, state, batches, index)
 
-    state = lax.fori_loop(0, batches.steps, step, state)
-    return state, sane(state.tower)
+        state = lax.fori_loop(0, batches.steps, step, state)
+        return state, sane(state.tower)
+
+    if program.mesh is None:
+        return make(numbers, state, batches)
+    everywhere = PartitionSpec()
+    spread = Batches(OF_SHARD, OF_SHARD, *[everywhere] * 5)  # type: ignore[arg-type]
+    # That all devices hold the same state is tested, not inferred (check_vma).
+    shards = jax.shard_map(
+        make,
+        mesh=program.mesh,
+        in_specs=(everywhere, everywhere, spread),
+        out_specs=everywhere,
+        check_vma=False,
+    )
+    return shards(numbers, state, batches)
 
 
 def settle(
@@ -181,26 +208,33 @@ def _step(
     program: Program,
     numbers: Numbers,
     state: State,
-    data: tuple[Features, Any],
     batches: Batches,
     index: jax.Array,
 ) -> State:
     key = jax.random.fold_in(numbers.noise_key, batches.first_step + index)
     tower_key, eager_key, lazy_key = jax.random.split(key, 3)
     in_window = batches.first_in_window + index
-    rows, rate = batches.rows[index], batches.rates[index]
-    count, chunk_rows = rows.shape
+    rate = batches.rates[index]
+    data, present = jax.tree.map(lambda rows: rows[index], (batches.data, batches.present))
+    count, shard_rows = present.shape
+    shards = 1 if program.mesh is None else program.mesh.size
+    chunk_rows = shards * shard_rows
     tables = program.model.tables
+
+    def looked_up(chunk: jax.Array | int) -> jax.Array:
+        return _of_all_shards(program, data[0].ids[chunk])
 
     def add_chunk(chunk: jax.Array | int, carry: Any) -> Any:
         total, pending, table_state = carry
-        features, released = _take(data, rows[chunk])
+        features, released = jax.tree.map(lambda rows: rows[chunk], data)
         chunk_noise = _noise(numbers, jax.random.fold_in(lazy_key, chunk))
         table_state = program.updates.before_lookup(
-            table_state, features.ids, in_window, chunk_noise
+            table_state, looked_up(chunk), in_window, chunk_noise
         )
         parameters = Parameters(embeddings=table_state.weights, tower=state.tower)
-        part = _chunk_sum(program, numbers.mechanism, parameters, features, released, rows[chunk])
+        part = _chunk_sum(
+            program, numbers.mechanism, parameters, features, released, present[chunk]
+        )
         total = jax.tree.map(jnp.add, total, part.tower)
         pending = lax.dynamic_update_index_in_dim(pending, part.embedded, chunk, 0)
         return total, pending, table_state
@@ -213,8 +247,8 @@ def _step(
 
     def add_gradients(buffers: Buffers, factor: jax.Array) -> Buffers:
         def add(chunk: jax.Array | int, buffers: Buffers) -> Buffers:
-            ids = _take(data[0].ids, rows[chunk])
-            return tables.add_to_rows(buffers, ids, pending[chunk] * (factor / numbers.divisor))
+            rows = pending[chunk] * (factor / numbers.divisor)
+            return tables.add_to_rows(buffers, looked_up(chunk), rows)
 
         return _for_chunks(batches.chunks[index], count, add, buffers)
 
@@ -246,9 +280,9 @@ def offset(logits: jax.Array, features: Features) -> jax.Array:
     return logits if features.offset is None else logits + features.offset
 
 
-def _take(columns: Any, rows: jax.Array) -> Any:
-    """The given rows of every column; any row where one is absent."""
-    return jax.tree.map(lambda column: column[jnp.maximum(rows, 0)], columns)
+def _of_all_shards(program: Program, rows: jax.Array) -> jax.Array:
+    """The rows of the whole chunk, of which each device has its own."""
+    return rows if program.mesh is None else lax.all_gather(rows, SHARDS, tiled=True)
 
 
 def _noise(numbers: Numbers, key: jax.Array) -> Noise:
@@ -264,21 +298,24 @@ def _chunk_sum(
     parameters: Parameters,
     features: Features,
     released: Any,
-    rows: jax.Array,
+    present: jax.Array,
 ) -> GradientSum:
-    """The (clipped) gradient sum over one chunk of rows."""
-    present = rows != ABSENT
+    """The (clipped) gradient sum over one chunk of rows, shared by all devices."""
 
     def row_losses(logits: jax.Array) -> jax.Array:
         return mechanism.loss(program.task, offset(logits, features), released)
 
     release = mechanism.gradient()
     if release is None:
-        return plain_sum(program.model, parameters, features, row_losses, present)
-    weights = partial(_weights, mechanism, release)
-    return clipped_sum(
-        program.model, parameters, features, row_losses, present, weights, release.group_size
-    ).gradient
+        own = plain_sum(program.model, parameters, features, row_losses, present)
+    else:
+        weights = partial(_weights, mechanism, release)
+        own = clipped_sum(
+            program.model, parameters, features, row_losses, present, weights, release.group_size
+        ).gradient
+    if program.mesh is None:
+        return own
+    return GradientSum(lax.psum(own.tower, SHARDS), _of_all_shards(program, own.embedded))
 
 
 def _weights(mechanism: Mechanism, release: GradientRelease, norms: jax.Array) -> jax.Array:

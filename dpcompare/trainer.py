@@ -5,7 +5,7 @@ releases gradients, divides by the public expected batch size, and makes an upda
 that a study varies are traced, so trials that differ only in numbers share one program.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,10 +13,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
-from dpcompare.batches import STEPS_PER_DISPATCH, Block, blocks, chunks_of
+from dpcompare.ahead import one_ahead
+from dpcompare.batches import blocks, chunks_of, row_bytes
+from dpcompare.checkpoints import Checkpoints
 from dpcompare.data.dataset import Features
 from dpcompare.data.sampling import batch_draw
+from dpcompare.data.views import RowView
+from dpcompare.devices import batches_on, replicated
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import Mechanism
 from dpcompare.missed_noise import WINDOW
@@ -65,29 +70,40 @@ def train(
     streams: Streams,
     report: Callable[[float], None] = lambda fraction: None,
     evaluate: Callable[[int, Parameters], None] = lambda step, parameters: None,
+    mesh: Mesh | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Parameters:
     """Train `model` on what a mechanism released; no argument carries true labels.
+
+    Batches are gathered on the host, by a second thread while the device makes the steps before, so
+    features may be larger than any memory.
 
     Args:
         mechanism: calibrated.
         task: whose loss the mechanism may build on.
         model: the network.
-        features: of the training rows, (n, ...).
+        features: of the training rows, (n, ...); in memory, mapped, or views.
         released: from :meth:`Mechanism.release_labels`, one row per example.
         schedule: batch size and steps; exactly `schedule.steps` updates are made.
         recipe: the optimizer and its learning rate.
         streams: names of the random streams.
         report: called with the fraction of steps done.
         evaluate: called after each of `recipe.evaluation_steps` with the step and the parameters,
-            which are used up when training goes on.
+            which are used up when training goes on. A resumed run does not repeat the calls of
+            the steps before.
+        mesh: the devices that share the work, from :func:`dpcompare.devices.mesh_of`; None for
+            one. Their number changes the order of sums, so the last bits, and no noise.
+        checkpoints: where the private state is kept from time to time, and from where the run goes
+            on if there is one; the result is equal to the last bit.
 
     Raises:
-        DpcompareError: a parameter became infinite or nan; the message says between which steps.
+        DpcompareError: a parameter became infinite or nan (the message says between which steps),
+            or the checkpoint is not one of this run.
     """
     gradient = mechanism.gradient()
     group_size = gradient.group_size if gradient else 1
     updates = table_updates(mechanism, model, schedule, recipe)
-    program = Program(task, model, updates, recipe.weight_decay > 0)
+    program = Program(task, model, updates, recipe.weight_decay > 0, mesh)
     momentum = recipe.momentum if recipe.optimizer == "momentum" else 0.0
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism),
@@ -96,35 +112,48 @@ def train(
         jax_key("noise", *streams.noise),
         jnp.float32(recipe.weight_decay),
     )
-    settle_key = jax_key("settle", *streams.noise)
+    numbers, settle_key = replicated((numbers, jax_key("settle", *streams.noise)), mesh)
     draw = batch_draw(schedule, group_size, *streams.shared)
     rates = recipe.learning_rates(schedule.steps)
-    data = jax.tree.map(jnp.asarray, (features, released))
+    columns = jax.tree.map(_on_host, (features, released))
     parameters = model.init(jax_key("init", *streams.shared))
     if recipe.base_rate:
         parameters["tower"]["output"]["bias"] += task.link(recipe.base_rate)
-    state = initial_state(program, parameters, momentum)
+    state = replicated(initial_state(program, parameters, momentum), mesh)
+    start = 0
+    if checkpoints is not None:
+        start, state = checkpoints.restored(state)
     to_evaluate = recipe.evaluation_steps(schedule.steps)
     to_settle = _settling_steps(to_evaluate)
-    window_start = last_evaluation = 0
-    chunks = chunks_of(schedule, group_size, recipe.chunk_size)
-    for block in blocks(draw, to_settle, schedule.steps, chunks):
-        batches = _batches(block, rates, window_start)
-        state, tower_is_sane = run_steps(program, numbers, state, data, batches)
-        done = block.first_step + block.steps
+    chunks = chunks_of(schedule, group_size, recipe.chunk_size, mesh.size if mesh else 1)
+    room = chunks.steps_of_block(row_bytes(columns))
+
+    def ready_blocks() -> Iterator[tuple[int, int, Batches]]:
+        for block in blocks(draw, to_settle, schedule.steps, chunks, room, start):
+            window_start = max((s for s in to_settle if s <= block.first_step), default=0)
+            batches = batches_on(mesh, block, columns, rates, window_start)
+            yield block.first_step, block.first_step + block.steps, batches
+
+    for first_step, done, batches in one_ahead(ready_blocks()):
+        state, tower_is_sane = run_steps(program, numbers, state, batches)
         if not bool(tower_is_sane):
-            raise _diverged(block.first_step, done, schedule.steps)
+            raise _diverged(first_step, done, schedule.steps)
         if done in to_settle:
             key = jax.random.fold_in(settle_key, done)
             state = state._replace(tables=settle(updates, state.tables, numbers, key))
-            window_start = done
         if done in to_evaluate:
             if not bool(sane(state.parameters)):
+                last_evaluation = max((s for s in to_evaluate if s < done), default=0)
                 raise _diverged(last_evaluation, done, schedule.steps)
             evaluate(done, state.parameters)
-            last_evaluation = done
         report(done / schedule.steps)
+        if checkpoints is not None and done < schedule.steps and checkpoints.is_due():
+            checkpoints.save(done, state)
     return state.parameters
+
+
+def _on_host(column: Any) -> Any:
+    return column if isinstance(column, RowView) else np.asarray(column)
 
 
 def _diverged(after: int, done: int, steps: int) -> DpcompareError:
@@ -156,18 +185,6 @@ def _settling_steps(evaluations: list[int]) -> set[int]:
         steps.update(range(last + WINDOW, step, WINDOW))
         last = step
     return steps
-
-
-def _batches(block: Block, rates: np.ndarray, window_start: int) -> Batches:
-    part = rates[block.first_step : block.first_step + block.steps]
-    return Batches(
-        jnp.asarray(block.rows),
-        jnp.asarray(block.chunks),
-        jnp.asarray(np.pad(part, (0, STEPS_PER_DISPATCH - len(part)))),
-        jnp.int32(block.steps),
-        jnp.int32(block.first_step),
-        jnp.int32(block.first_step - window_start),
-    )
 
 
 def predict(

@@ -21,7 +21,10 @@ import jax
 import numpy as np
 
 from dpcompare import accounting, data, private_selection, tasks
+from dpcompare.checkpoints import Checkpoints
 from dpcompare.data import Dataset, Features
+from dpcompare.data.views import select
+from dpcompare.devices import mesh_of
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
 from dpcompare.label_mechanism import LabelMechanism
@@ -49,6 +52,20 @@ class About(TypedDict):
     candidate: dict[str, Any]
 
 
+class Run(TypedDict):
+    """How a trial is run, which cannot change its result but for the last bits.
+
+    Attributes:
+        devices: that share the trial.
+        checkpoints: the folder of the study's checkpoints; None keeps none.
+        checkpoint_seconds: the time between two.
+    """
+
+    devices: int
+    checkpoints: str | None
+    checkpoint_seconds: float
+
+
 class Optional(TypedDict, total=False):
     """What only some configurations have, so that the others keep their identity.
 
@@ -57,11 +74,13 @@ class Optional(TypedDict, total=False):
         withheld: "test" where candidates are compared: test rows are not looked at.
         selection: of a private selection: the `mean` number of candidates, a hash of the
             candidates that are chosen `among`, and which `draw` of them this trial is.
+        run: how the trial is run, not a part of its identity; see :class:`Run`.
     """
 
     kind: str
     withheld: str
     selection: dict[str, Any]
+    run: Run
 
 
 class Configuration(Optional):
@@ -111,7 +130,7 @@ def counted(configuration: Configuration) -> dict[str, Any]:
     Where a prepared data set lies does not count; its checksum does.
     """
     return {
-        **{key: value for key, value in configuration.items() if key != "about"},
+        **{key: value for key, value in configuration.items() if key not in ("about", "run")},
         "data": {k: v for k, v in configuration["data"].items() if k != "path"},
     }
 
@@ -173,7 +192,9 @@ def run_trial(
         _check_claim(mechanism, releases, guarantee)
         _check_kernel(mechanism, task, guarantee)
     recipe = recipe_of(configuration)
-    curve: list[dict[str, Any]] = []
+    devices = configuration["run"]["devices"] if "run" in configuration else 1
+    checkpoints = _checkpoints(configuration)
+    curve: list[dict[str, Any]] = checkpoints.kept if checkpoints else []
 
     def look_at_validation(step: int, parameters: Parameters) -> None:
         if step < schedule.steps:
@@ -194,6 +215,8 @@ def run_trial(
             _streams(configuration, mechanism),
             report,
             look_at_validation,
+            mesh_of(devices),
+            checkpoints,
         )
     with _timed(timings, "evaluate"):
         looked_at = [part for part in PARTS[1:] if part != configuration.get("withheld")]
@@ -229,10 +252,23 @@ def run_trial(
             "mean_prediction": float(np.mean(predictions[looked_at[-1]])),
             **({} if effective is None else {"effective_examples": effective * schedule.examples}),
             "parameters": examples.model.parameters,
+            **({"devices": devices} if devices > 1 else {}),
             "lazy_tables": table_updates(mechanism, examples.model, schedule, recipe).lazy,
             "evaluations": [*curve, {"step": schedule.steps, **metrics["validation"]}],
         },
         timings={name: round(seconds, 4) for name, seconds in timings.items()},
+    )
+
+
+def _checkpoints(configuration: Configuration) -> Checkpoints | None:
+    run = configuration.get("run")
+    if not run or not run["checkpoints"]:
+        return None
+    return Checkpoints(
+        Path(run["checkpoints"]),
+        identity(configuration),
+        run["checkpoint_seconds"],
+        run["devices"],
     )
 
 
@@ -310,7 +346,7 @@ class Examples(NamedTuple):
         kept = evenly_spread(rows, len(self.labels["train"]))
 
         def cut(parts: dict[str, Any]) -> dict[str, Any]:
-            return parts | {"train": jax.tree.map(lambda a: a[kept], parts["train"])}
+            return parts | {"train": jax.tree.map(lambda a: select(a, kept), parts["train"])}
 
         rates = self.true_rates and cut(self.true_rates)
         return self._replace(features=cut(self.features), labels=cut(self.labels), true_rates=rates)

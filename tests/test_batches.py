@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from dpcompare.batches import LARGEST_CHUNK, STEPS_PER_DISPATCH, Chunks, blocks, chunks_of
+from dpcompare.batches import LARGEST_CHUNK, Chunks, blocks, chunks_of, gathered, row_bytes
 from dpcompare.data.sampling import ABSENT, batch_draw
+from dpcompare.data.views import RowView
 from dpcompare.privacy import Schedule
 
 
@@ -34,7 +35,7 @@ def test_every_drawn_row_is_in_its_step_once(chunks):
     """Also where a batch needs more chunks than were expected."""
     draw = batch_draw(Schedule(200, 20, 100, "poisson"), 1, "words")
     seen = 0
-    for block in blocks(draw, (5, 77), 100, chunks):
+    for block in blocks(draw, (5, 77), 100, chunks, 64):
         assert block.first_step == seen
         for place in range(block.steps):
             rows = block.rows[place, : block.chunks[place]].ravel()
@@ -42,11 +43,57 @@ def test_every_drawn_row_is_in_its_step_once(chunks):
             assert np.all(block.rows[place, block.chunks[place] :] == ABSENT)
             seen += 1
         assert np.all(block.chunks[block.steps :] == 0)
-        assert block.rows.shape[0] == STEPS_PER_DISPATCH
+        assert block.rows.shape[0] == 64
     assert seen == 100
 
 
 def test_blocks_begin_where_they_must():
     draw = batch_draw(Schedule(20, 2, 200, "shuffle"), 1, "words")
-    starts = [block.first_step for block in blocks(draw, (10, 150), 200, Chunks(2, 1))]
+    starts = [block.first_step for block in blocks(draw, (10, 150), 200, Chunks(2, 1), 64)]
     assert starts == [0, 10, 74, 138, 150]
+
+
+def test_a_run_goes_on_where_a_block_begins():
+    draw = batch_draw(Schedule(20, 2, 200, "poisson"), 1, "words")
+    whole = list(blocks(draw, (10, 150), 200, Chunks(2, 4), 64))
+    rest = list(blocks(draw, (10, 150), 200, Chunks(2, 4), 64, start=74))
+    assert [block.first_step for block in rest] == [74, 138, 150]
+    for block, same in zip(rest, whole[2:], strict=True):
+        np.testing.assert_array_equal(block.rows, same.rows)
+
+
+@pytest.mark.parametrize("shards", [2, 3, 8])
+@pytest.mark.parametrize("group_size", [1, 4])
+def test_devices_share_whole_groups(shards, group_size):
+    chunks = chunks_of(Schedule(10**6, 65_536, 1, "poisson"), group_size, shards=shards)
+    assert chunks.rows % (shards * group_size) == 0
+    assert chunks.rows / shards <= LARGEST_CHUNK + group_size
+
+
+def test_a_block_is_bounded_in_bytes_but_holds_a_step():
+    assert Chunks(4256, 2).steps_of_block(160) == (64 << 20) // (2 * 4256 * 160)
+    assert Chunks(100, 1).steps_of_block(160) == 64
+    assert Chunks(8192, 1000).steps_of_block(160) == 1
+
+
+def test_gathered_rows_are_the_drawn_ones():
+    n = 200
+    columns = {
+        "wide": np.arange(3 * n, dtype=np.float32).reshape(n, 3),
+        "view": RowView(np.arange(2 * n)[:, None], np.arange(n)[::-1], lambda rows: 10 * rows),
+        "flat": np.arange(n, dtype=np.uint8),
+    }
+    draw = batch_draw(Schedule(n, 20, 30, "poisson"), 1, "words")
+    chunks = Chunks(16, 3)
+    for block in blocks(draw, (), 30, chunks, 8):
+        found = gathered(columns, block)
+        half = gathered(columns, block, slice(8, 16))
+        present = block.rows != ABSENT
+        rows = block.rows[present]
+        np.testing.assert_array_equal(found["wide"][present], columns["wide"][rows])
+        np.testing.assert_array_equal(found["view"][present][:, 0], 10 * (n - 1 - rows))
+        np.testing.assert_array_equal(found["flat"][present], rows)
+        for name, values in found.items():
+            np.testing.assert_array_equal(half[name], values[:, :, 8:])
+            assert values.dtype == columns[name].dtype
+    assert row_bytes(columns) == 12 + 8 + 1

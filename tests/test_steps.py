@@ -10,9 +10,8 @@ from dpcompare_mechanisms.dp_sgd import DPSGD
 from dpcompare_mechanisms.non_private import NonPrivate
 
 from dpcompare import missed_noise, trainer
-from dpcompare.batches import STEPS_PER_DISPATCH
+from dpcompare.batches import MOST_STEPS
 from dpcompare.data.dataset import Features
-from dpcompare.data.sampling import ABSENT
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.lazy_tables import Noise
 from dpcompare.model import Model
@@ -45,12 +44,14 @@ def compiled(mechanism, optimizer, lazy_noise, chunks):
         jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)
     )
     state = initial_state(program, LARGE.init(jax.random.key(0)), 0.0)
-    features = Features(jnp.zeros((BATCH, 3)), jnp.zeros((BATCH, 3), jnp.int32))
-    of_steps = jnp.zeros(STEPS_PER_DISPATCH)
-    rows = jnp.zeros((STEPS_PER_DISPATCH, chunks, BATCH), jnp.int32)
-    batches = Batches(rows, of_steps.astype(jnp.int32), of_steps, *[jnp.int32(1)] * 3)
-    lowered = run_steps.lower(program, numbers, state, (features, jnp.zeros(BATCH)), batches)
-    return lowered.compile()
+    rows = (MOST_STEPS, chunks, BATCH)
+    features = Features(jnp.zeros((*rows, 3)), jnp.zeros((*rows, 3), jnp.int32))
+    of_steps = jnp.zeros(MOST_STEPS)
+    batches = Batches(
+        (features, jnp.zeros(rows)), jnp.ones(rows, bool), of_steps.astype(jnp.int32), of_steps,
+        *[jnp.int32(1)] * 3,
+    )  # fmt: skip
+    return run_steps.lower(program, numbers, state, batches).compile()
 
 
 PATHS = {
@@ -229,16 +230,14 @@ def test_rows_of_two_chunks_share_no_noise():
         jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)
     )
     zeros = jax.tree.map(jnp.zeros_like, model.init(jax.random.key(0)))
-    data = (
-        Features(jnp.zeros((4 * BATCH, 3)), jnp.arange(4 * BATCH, dtype=jnp.int32)[:, None]),
-        jnp.zeros(4 * BATCH),
-    )
-    rows = jnp.arange(2 * BATCH, dtype=jnp.int32).reshape(1, 2, BATCH)
+    ids = jnp.arange(2 * BATCH, dtype=jnp.int32).reshape(1, 2, BATCH)
+    ids = jnp.concatenate([jnp.zeros_like(ids), ids])
     two_steps = Batches(
-        jnp.concatenate([jnp.full_like(rows, ABSENT), rows]),
+        (Features(jnp.zeros((*ids.shape, 3)), ids[..., None]), jnp.zeros(ids.shape)),
+        jnp.broadcast_to(jnp.array([False, True])[:, None, None], ids.shape),
         jnp.array([0, 2]), jnp.array([1.0, 0.0]), jnp.int32(2), jnp.int32(0), jnp.int32(0),
     )  # fmt: skip
-    state, _ = run_steps(program, numbers, initial_state(program, zeros, 0.0), data, two_steps)
+    state, _ = run_steps(program, numbers, initial_state(program, zeros, 0.0), two_steps)
     settled, untouched = np.split(np.asarray(state.tables.weights[1]), 2)
     assert np.all(untouched == 0)
     # Of 4,000 normals in float32 hardly any two are equal by chance.

@@ -22,6 +22,7 @@ from dpcompare.data.manifest import (
 from dpcompare.data.numeric import NUMERIC_RULE
 from dpcompare.data.schema import LABEL_KINDS, LABEL_TYPES, Schema
 from dpcompare.data.splits import split_rows
+from dpcompare.data.views import RowView, in_memory_if_small, select
 from dpcompare.errors import DpcompareError, UsageError
 
 MISSING_ID = 0
@@ -38,7 +39,8 @@ class Features(NamedTuple):
         ids: (n, F) int32; column j holds 0 to sizes[j] - 1 of its encoder.
         offset: (n,) float32, added to the network's output (the log of an exposure), or None.
 
-    All are numpy arrays here, and jax arrays inside compiled code.
+    All are numpy arrays here (or, of a large data set, mapped ones and views of them that encode
+    the rows that are read), and jax arrays inside compiled code.
     """
 
     numeric: Any
@@ -89,7 +91,7 @@ class Dataset:
         return len(self.numeric)
 
     def for_task(self, task: str) -> "Dataset":
-        """The rows of one task with its label alone; nothing is copied if the task has all rows.
+        """The rows of one task with its label alone; nothing large is copied.
 
         A task of 0/1 labels gets no exposure: it has no count to put in relation.
 
@@ -162,10 +164,14 @@ class Dataset:
 
     def _at(self, rows: slice | npt.NDArray[np.int64]) -> "Dataset":
         """The features and journeys of some rows."""
+
+        def of(column: Any) -> Any:
+            return column[rows] if isinstance(rows, slice) else select(column, rows)
+
         return replace(
             self,
-            numeric=self.numeric[rows],
-            categories=self.categories[rows],
+            numeric=of(self.numeric),
+            categories=of(self.categories),
             journeys=None if self.journeys is None else self.journeys[rows],
         )
 
@@ -346,7 +352,7 @@ def encode(dataset: Dataset, rows: slice, encoder: Encoder) -> Features:
     """What a model reads of the given rows.
 
     Every id is checked against its table here, on the host: an accelerator would silently read
-    another row of the table instead.
+    another row of the table instead. The ids of a large data set are encoded when they are read.
 
     Args:
         dataset: any data set.
@@ -354,7 +360,8 @@ def encode(dataset: Dataset, rows: slice, encoder: Encoder) -> Features:
         encoder: :class:`HashBuckets` or :class:`Vocabulary`, or a class with the same two members.
 
     Raises:
-        DpcompareError: the encoder does not fit the columns, or gave an id outside its table.
+        DpcompareError: the encoder does not fit the columns, or gave an id outside its table (of a
+            large data set, when the row is read).
     """
     sizes = encoder.sizes
     columns = dataset.categories.shape[1]
@@ -363,19 +370,39 @@ def encode(dataset: Dataset, rows: slice, encoder: Encoder) -> Features:
             f"the encoder is made for {len(sizes)} categorical columns, but {dataset.name} has "
             f"{columns}"
         )
-    categories = dataset.categories[rows]
+    names = dataset.categorical_names
+
+    def ids(categories: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+        return _ids(categories, encoder, names)
+
+    view = RowView(_part(dataset.categories, rows), encode=ids, dtype=np.int32)
+    numeric = _part(dataset.numeric, rows)
+    return Features(numeric, in_memory_if_small(view), _offset(dataset, rows))
+
+
+def _part(column: Any, rows: slice) -> Any:
+    """A part of a column that is not copied."""
+    if isinstance(column, RowView):
+        return column.select(np.arange(*rows.indices(len(column))))
+    return column[rows]
+
+
+def _ids(
+    categories: npt.NDArray[np.uint32], encoder: Encoder, names: tuple[str, ...]
+) -> npt.NDArray[np.int32]:
+    """The ids of (n, F) hashes, (n, F), each checked against its table."""
     ids = np.empty(categories.shape, dtype=np.int32)
     for start in range(0, len(categories), _ENCODED_ROWS):
         part = slice(start, start + _ENCODED_ROWS)
-        for column, size in enumerate(sizes):
+        for column, size in enumerate(encoder.sizes):
             found = encoder.ids(column, categories[part, column])
             if found.min() < 0 or found.max() >= size:
                 raise DpcompareError(
-                    f"column {dataset.categorical_names[column]}: ids must lie between 0 and "
-                    f"{size - 1}, but the encoder gave {found.min()} to {found.max()}"
+                    f"column {names[column]}: ids must lie between 0 and {size - 1}, but the "
+                    f"encoder gave {found.min()} to {found.max()}"
                 )
             ids[part, column] = found
-    return Features(dataset.numeric[rows], ids, _offset(dataset, rows))
+    return ids
 
 
 def _offset(dataset: Dataset, rows: slice) -> npt.NDArray[np.float32] | None:

@@ -29,34 +29,43 @@ def batch_draw(schedule: Schedule, group_size: int, *words: Any) -> Draw:
         group_size: rows per group; 1 draws single rows.
         *words: the name of the random stream.
     """
-    groups = _groups(schedule.examples, group_size, *words)
+    count = schedule.groups(group_size)
     if schedule.sampling == "poisson":
-        return _poisson(groups, schedule.sampling_probability(group_size), *words)
-    return _shuffle(groups, max(1, round(schedule.expected_groups(group_size))), *words)
+        draw = _poisson(count, schedule.sampling_probability(group_size), *words)
+    else:
+        draw = _shuffle(count, max(1, round(schedule.expected_groups(group_size))), *words)
+    if group_size == 1:
+        return draw
+    groups = _groups(schedule.examples, group_size, *words)
+    return lambda step: groups[draw(step)].ravel()
 
 
 def _groups(examples: int, group_size: int, *words: Any) -> np.ndarray:
     """(groups, group_size) rows; places beyond the last row are ABSENT."""
-    if group_size == 1:
-        return np.arange(examples, dtype=np.int32)[:, None]
-    order = numpy_generator("groups", *words).permutation(examples).astype(np.int32)
+    order = _permutation(numpy_generator("groups", *words), examples)
     padding = np.full(-examples % group_size, ABSENT, np.int32)
     return np.concatenate([order, padding]).reshape(-1, group_size)
 
 
-def _poisson(groups: np.ndarray, probability: float, *words: Any) -> Draw:
+def _permutation(rng: np.random.Generator, count: int) -> np.ndarray:
+    """The numbers below `count` in random order, (count,) int32: half of what int64 takes."""
+    numbers = np.arange(count, dtype=np.int32)
+    rng.shuffle(numbers)
+    return numbers
+
+
+def _poisson(groups: int, probability: float, *words: Any) -> Draw:
     """Each group independently with `probability`: a binomial count, then without replacement."""
 
     def draw(step: int) -> np.ndarray:
         rng = numpy_generator("poisson", *words, counter=step)
-        count = rng.binomial(len(groups), probability)
-        chosen = rng.choice(len(groups), count, replace=False, shuffle=False)
-        return groups[chosen].ravel()
+        count = rng.binomial(groups, probability)
+        return rng.choice(groups, count, replace=False, shuffle=False).astype(np.int32)
 
     return draw
 
 
-def _shuffle(groups: np.ndarray, per_step: int, *words: Any) -> Draw:
+def _shuffle(groups: int, per_step: int, *words: Any) -> Draw:
     """Batches cut from one permutation per epoch, laid end to end, so that no row is dropped."""
     remembered: dict[int, np.ndarray] = {}
 
@@ -65,15 +74,15 @@ def _shuffle(groups: np.ndarray, per_step: int, *words: Any) -> Draw:
             for past in [e for e in remembered if e < epoch - 1]:
                 del remembered[past]
             rng = numpy_generator("shuffle", *words, counter=epoch)
-            remembered[epoch] = rng.permutation(len(groups))
+            remembered[epoch] = _permutation(rng, groups)
         return remembered[epoch]
 
     def draw(step: int) -> np.ndarray:
         first, last = step * per_step, (step + 1) * per_step
         parts = []
-        for epoch in range(first // len(groups), (last - 1) // len(groups) + 1):
-            start = epoch * len(groups)
+        for epoch in range(first // groups, (last - 1) // groups + 1):
+            start = epoch * groups
             parts.append(permutation(epoch)[max(first - start, 0) : last - start])
-        return groups[np.concatenate(parts)].ravel()
+        return np.concatenate(parts)
 
     return draw

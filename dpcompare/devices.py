@@ -1,0 +1,97 @@
+"""The devices that share one trial: who holds what.
+
+Parameters and everything that is not about single rows are held by every device alike; the rows of
+a chunk are cut into as many parts. A mesh may also span the processes of `jax.distributed`: each of
+them then calls the trainer with the same arguments, and reads only the rows of its own devices.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from dpcompare.batches import Block, gathered
+from dpcompare.data.sampling import ABSENT
+from dpcompare.errors import UsageError
+from dpcompare.steps import OF_SHARD, SHARDS, Batches
+
+
+def mesh_of(count: int) -> Mesh | None:
+    """A mesh of `count` devices; None for a single one.
+
+    Raises:
+        UsageError: there are not that many.
+    """
+    there = jax.devices()
+    if not 1 <= count <= len(there):
+        hint = ""
+        if there[0].platform == "cpu":
+            hint = f"; XLA_FLAGS=--xla_force_host_platform_device_count={count} makes a CPU be many"
+        raise UsageError(
+            f"devices must lie between 1 and {len(there)}, which is what JAX finds here "
+            f"({there[0].device_kind}), got {count}{hint}"
+        )
+    return None if count == 1 else Mesh(np.array(there[:count]), (SHARDS,))
+
+
+def replicated(tree: Any, mesh: Mesh | None) -> Any:
+    """The same arrays, held by every device of the mesh."""
+    if mesh is None:
+        return tree
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def place(leaf: Any) -> jax.Array:
+        if jax.dtypes.issubdtype(jnp.asarray(leaf).dtype, jax.dtypes.prng_key):
+            data = place(jax.random.key_data(leaf))
+            return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
+        values = np.asarray(leaf)
+        return jax.make_array_from_callback(values.shape, everywhere, lambda index: values[index])
+
+    return jax.tree.map(place, tree)
+
+
+def batches_on(
+    mesh: Mesh | None, block: Block, columns: Any, rates: np.ndarray, window_start: int
+) -> Batches:
+    """A block with its rows gathered, where the compiled steps want it.
+
+    Args:
+        mesh: the devices.
+        block: which rows.
+        columns: features and released labels of all training rows, on the host.
+        rates: (steps of the whole run,) learning rates.
+        window_start: the step at which the window of lazy noise began.
+    """
+    of_block = np.zeros(len(block.chunks), np.float32)
+    of_block[: block.steps] = rates[block.first_step : block.first_step + block.steps]
+    numbers = (
+        np.asarray(block.chunks),
+        of_block,
+        np.int32(block.steps),
+        np.int32(block.first_step),
+        np.int32(block.first_step - window_start),
+    )
+    present = block.rows != ABSENT
+    if mesh is None:
+        data = gathered(columns, block)
+        return Batches(*jax.tree.map(jnp.asarray, (data, present, *numbers)))
+    data = _spread(mesh, block, columns)
+    present = jax.make_array_from_callback(
+        present.shape, NamedSharding(mesh, OF_SHARD), lambda index: present[index]
+    )
+    return Batches(data, present, *replicated(numbers, mesh))
+
+
+def _spread(mesh: Mesh, block: Block, columns: Any) -> Any:
+    """The gathered rows, of which each process reads those of its own devices."""
+    sharding = NamedSharding(mesh, OF_SHARD)
+
+    def place(column: Any) -> jax.Array:
+        shape = (*block.rows.shape, *column.shape[1:])
+        return jax.make_array_from_callback(
+            shape, sharding, lambda index: gathered(column, block, index[2])
+        )
+
+    return jax.tree.map(place, columns)
