@@ -58,10 +58,8 @@ class Block(NamedTuple):
     chunks: np.ndarray
 
 
-def chunks_of(
-    schedule: Schedule, group_size: int, wanted: int | None = None, shards: int = 1
-) -> Chunks:
-    """The chunks of a schedule: equal ones, of at most LARGEST_CHUNK rows on each device.
+def chunks_of(schedule: Schedule, group_size: int, wanted: int | None = None) -> Chunks:
+    """The chunks of a schedule: equal ones, of at most LARGEST_CHUNK rows.
 
     A Poisson batch has a standard deviation s of about sqrt(batch_size * group_size) rows. The
     chunks that are filled nearly always hold 2.5 s more than expected: more would be padding that
@@ -71,15 +69,14 @@ def chunks_of(
         schedule: batch size and sampling.
         group_size: rows that are drawn together.
         wanted: rows of a chunk, rounded up to whole groups; None chooses.
-        shards: devices that share a chunk; each gets as many whole groups.
     """
     spread = (schedule.batch_size * group_size) ** 0.5 if schedule.sampling == "poisson" else 0
     everything = schedule.groups(group_size) * group_size
     usual = min(math.ceil(schedule.batch_size + 2.5 * spread), everything)
     rows = wanted
     if rows is None:
-        rows = math.ceil(usual / math.ceil(usual / (LARGEST_CHUNK * shards)))
-    rows = math.ceil(rows / (group_size * shards)) * group_size * shards
+        rows = math.ceil(usual / math.ceil(usual / LARGEST_CHUNK))
+    rows = math.ceil(rows / group_size) * group_size
     most = math.ceil((schedule.batch_size + 8 * spread) / group_size) * group_size
     return Chunks(rows, math.ceil(min(most, everything) / rows))
 
@@ -123,7 +120,7 @@ def row_bytes(columns: Any) -> int:
     )
 
 
-def gathered(columns: Any, block: Block, part: slice = slice(None)) -> Any:
+def gathered(columns: Any, block: Block) -> Any:
     """The rows of a block from each column, (room, chunks, rows of a chunk, ...).
 
     Some row stands where a filled chunk lacks one, and zeros where no chunk is filled.
@@ -132,13 +129,12 @@ def gathered(columns: Any, block: Block, part: slice = slice(None)) -> Any:
         columns: a tree of arrays, (n, ...), in memory or mapped, or views such as
             :class:`dpcompare.data.views.RowView`.
         block: which rows.
-        part: of the rows of each chunk.
     """
-    return jax.tree.map(lambda column: _gathered(column, block, part), columns)
+    return jax.tree.map(lambda column: _gathered(column, block), columns)
 
 
-def _gathered(column: Any, block: Block, part: slice) -> np.ndarray:
-    rows = block.rows[:, :, part]
+def _gathered(column: Any, block: Block) -> np.ndarray:
+    rows = block.rows
     found = np.zeros((*rows.shape, *column.shape[1:]), column.dtype)
     for place in range(block.steps):
         # A step without rows is computed as one chunk that is all padding.

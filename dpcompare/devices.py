@@ -5,6 +5,7 @@ a chunk are cut into as many parts. A mesh may also span the processes of `jax.d
 them then calls the trainer with the same arguments, and reads only the rows of its own devices.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -53,13 +54,19 @@ def replicated(tree: Any, mesh: Mesh | None) -> Any:
 
 
 def batches_on(
-    mesh: Mesh | None, block: Block, columns: Any, rates: np.ndarray, window_start: int
+    mesh: Mesh | None,
+    block: Block,
+    group_size: int,
+    columns: Any,
+    rates: np.ndarray,
+    window_start: int,
 ) -> Batches:
     """A block with its rows gathered, where the compiled steps want it.
 
     Args:
         mesh: the devices.
         block: which rows.
+        group_size: consecutive rows that stay on one device.
         columns: features and released labels of all training rows, on the host.
         rates: (steps of the whole run,) learning rates.
         window_start: the step at which the window of lazy noise began.
@@ -73,25 +80,32 @@ def batches_on(
         np.int32(block.first_step),
         np.int32(block.first_step - window_start),
     )
-    present = block.rows != ABSENT
     if mesh is None:
-        data = gathered(columns, block)
+        data, present = gathered(columns, block), block.rows != ABSENT
         return Batches(*jax.tree.map(jnp.asarray, (data, present, *numbers)))
-    data = _spread(mesh, block, columns)
-    present = jax.make_array_from_callback(
-        present.shape, NamedSharding(mesh, OF_SHARD), lambda index: present[index]
+    return Batches(
+        *_spread(mesh, _padded(block, group_size * mesh.size), columns), *replicated(numbers, mesh)
     )
-    return Batches(data, present, *replicated(numbers, mesh))
 
 
-def _spread(mesh: Mesh, block: Block, columns: Any) -> Any:
-    """The gathered rows, of which each process reads those of its own devices."""
+def _padded(block: Block, multiple: int) -> Block:
+    """The block with chunks that can be cut into equal parts of whole groups."""
+    missing = -block.rows.shape[2] % multiple
+    padded = np.pad(block.rows, [(0, 0), (0, 0), (0, missing)], constant_values=ABSENT)
+    return block._replace(rows=padded)
+
+
+def _spread(mesh: Mesh, block: Block, columns: Any) -> tuple[Any, jax.Array]:
+    """The gathered rows and where there are any; each process reads those of its own devices."""
     sharding = NamedSharding(mesh, OF_SHARD)
 
-    def place(column: Any) -> jax.Array:
-        shape = (*block.rows.shape, *column.shape[1:])
-        return jax.make_array_from_callback(
-            shape, sharding, lambda index: gathered(column, block, index[2])
-        )
+    def place(shape: tuple[int, ...], rows_of: Callable[[Block], np.ndarray]) -> jax.Array:
+        def part(index: Any) -> np.ndarray:
+            return rows_of(block._replace(rows=block.rows[:, :, index[2]]))
 
-    return jax.tree.map(place, columns)
+        return jax.make_array_from_callback((*block.rows.shape, *shape), sharding, part)
+
+    data = jax.tree.map(
+        lambda column: place(column.shape[1:], lambda part: gathered(column, part)), columns
+    )
+    return data, place((), lambda part: part.rows != ABSENT)

@@ -50,6 +50,19 @@ def trace_count() -> int:
     return _traces
 
 
+class Shards(NamedTuple):
+    """The devices that share the rows of each chunk.
+
+    Attributes:
+        mesh: the devices, with one axis, SHARDS.
+        chunk_rows: rows of a chunk; each device holds as many, in order, the last ones padding.
+            What is drawn for a chunk does not depend on the padding, so not on how many they are.
+    """
+
+    mesh: Mesh
+    chunk_rows: int
+
+
 class Program(NamedTuple):
     """What a compiled step depends on besides shapes.
 
@@ -58,14 +71,14 @@ class Program(NamedTuple):
         model: the network.
         updates: which tables are lazy.
         decays: whether there is weight decay.
-        mesh: the devices that share each chunk, with one axis, SHARDS; None for a single one.
+        shards: None for a single device.
     """
 
     task: Task
     model: Model
     updates: TableUpdates
     decays: bool = False
-    mesh: Mesh | None = None
+    shards: Shards | None = None
 
 
 @jax.jit
@@ -172,19 +185,19 @@ def run_steps(
         state = lax.fori_loop(0, batches.steps, step, state)
         return state, sane(state.tower)
 
-    if program.mesh is None:
+    if program.shards is None:
         return make(numbers, state, batches)
     everywhere = PartitionSpec()
     spread = Batches(OF_SHARD, OF_SHARD, *[everywhere] * 5)  # type: ignore[arg-type]
     # That all devices hold the same state is tested, not inferred (check_vma).
-    shards = jax.shard_map(
+    shared = jax.shard_map(
         make,
-        mesh=program.mesh,
+        mesh=program.shards.mesh,
         in_specs=(everywhere, everywhere, spread),
         out_specs=everywhere,
         check_vma=False,
     )
-    return shards(numbers, state, batches)
+    return shared(numbers, state, batches)
 
 
 def settle(
@@ -216,9 +229,8 @@ def _step(
     in_window = batches.first_in_window + index
     rate = batches.rates[index]
     data, present = jax.tree.map(lambda rows: rows[index], (batches.data, batches.present))
-    count, shard_rows = present.shape
-    shards = 1 if program.mesh is None else program.mesh.size
-    chunk_rows = shards * shard_rows
+    count, own_rows = present.shape
+    chunk_rows = own_rows if program.shards is None else program.shards.chunk_rows
     tables = program.model.tables
 
     def looked_up(chunk: jax.Array | int) -> jax.Array:
@@ -282,7 +294,9 @@ def offset(logits: jax.Array, features: Features) -> jax.Array:
 
 def _of_all_shards(program: Program, rows: jax.Array) -> jax.Array:
     """The rows of the whole chunk, of which each device has its own."""
-    return rows if program.mesh is None else lax.all_gather(rows, SHARDS, tiled=True)
+    if program.shards is None:
+        return rows
+    return lax.all_gather(rows, SHARDS, tiled=True)[: program.shards.chunk_rows]
 
 
 def _noise(numbers: Numbers, key: jax.Array) -> Noise:
@@ -313,7 +327,7 @@ def _chunk_sum(
         own = clipped_sum(
             program.model, parameters, features, row_losses, present, weights, release.group_size
         ).gradient
-    if program.mesh is None:
+    if program.shards is None:
         return own
     return GradientSum(lax.psum(own.tower, SHARDS), _of_all_shards(program, own.embedded))
 

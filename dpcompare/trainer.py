@@ -34,6 +34,7 @@ from dpcompare.steps import (
     Batches,
     Numbers,
     Program,
+    Shards,
     initial_state,
     offset,
     run_steps,
@@ -103,7 +104,9 @@ def train(
     gradient = mechanism.gradient()
     group_size = gradient.group_size if gradient else 1
     updates = table_updates(mechanism, model, schedule, recipe)
-    program = Program(task, model, updates, recipe.weight_decay > 0, mesh)
+    chunks = chunks_of(schedule, group_size, recipe.chunk_size)
+    shards = None if mesh is None else Shards(mesh, chunks.rows)
+    program = Program(task, model, updates, recipe.weight_decay > 0, shards)
     momentum = recipe.momentum if recipe.optimizer == "momentum" else 0.0
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism),
@@ -125,13 +128,12 @@ def train(
         start, state = checkpoints.restored(state)
     to_evaluate = recipe.evaluation_steps(schedule.steps)
     to_settle = _settling_steps(to_evaluate)
-    chunks = chunks_of(schedule, group_size, recipe.chunk_size, mesh.size if mesh else 1)
     room = chunks.steps_of_block(row_bytes(columns))
 
     def ready_blocks() -> Iterator[tuple[int, int, Batches]]:
         for block in blocks(draw, to_settle, schedule.steps, chunks, room, start):
             window_start = max((s for s in to_settle if s <= block.first_step), default=0)
-            batches = batches_on(mesh, block, columns, rates, window_start)
+            batches = batches_on(mesh, block, group_size, columns, rates, window_start)
             yield block.first_step, block.first_step + block.steps, batches
 
     for first_step, done, batches in one_ahead(ready_blocks()):

@@ -25,7 +25,7 @@ class RowView:
         source: npt.NDArray[Any],
         positions: npt.NDArray[np.int64] | None = None,
         encode: Encode | None = None,
-        dtype: npt.DTypeLike = None,
+        dtype: npt.DTypeLike | None = None,
     ) -> None:
         """See the class.
 

@@ -1,0 +1,103 @@
+"""One trial on several devices: one noise, equal replicas, clipping on each device's own rows."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpcompare.devices import mesh_of
+from dpcompare.errors import UsageError
+from tests.sharded_training import MECHANISMS
+
+DEVICES = 4
+ROOT = Path(__file__).parents[1]
+
+
+def start(count, *arguments):
+    flags = f"--xla_force_host_platform_device_count={count}"
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.sharded_training", *map(str, arguments)],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process):
+    _, messages = process.communicate(timeout=300)
+    assert process.returncode == 0, messages
+
+
+def replicas(path):
+    """For each mechanism and leaf the arrays of all devices, by device."""
+    found = {}
+    with np.load(path) as arrays:
+        for key in arrays.files:
+            name, leaf, device = key.split("/")
+            found.setdefault((name, leaf), {})[int(device)] = arrays[key]
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("devices")
+    runs = {count: start(count, "all", count, folder / f"{count}.npz") for count in (1, DEVICES)}
+    for process in runs.values():
+        finish(process)
+    return {count: replicas(folder / f"{count}.npz") for count in runs}
+
+
+def test_all_devices_hold_the_same_parameters(trained):
+    for (name, leaf), of_devices in trained[DEVICES].items():
+        assert len(of_devices) == (1 if "look" in leaf else DEVICES)
+        for other in of_devices.values():
+            np.testing.assert_array_equal(other, of_devices[0], err_msg=f"{name} {leaf}")
+
+
+def test_noise_does_not_depend_on_the_number_of_devices(trained):
+    """Nothing but noise moves these parameters: they are equal to the last bit."""
+    compared = 0
+    for key, of_devices in trained[1].items():
+        if key[0] == "noise":
+            np.testing.assert_array_equal(trained[DEVICES][key][0], of_devices[0])
+            compared += of_devices[0].size
+    assert compared > 2000
+
+
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "noise"])
+def test_more_devices_change_the_rounding_of_sums_only(trained, name):
+    for key, of_devices in trained[1].items():
+        if key[0] == name:
+            np.testing.assert_allclose(
+                trained[DEVICES][key][0], of_devices[0], atol=3e-5, rtol=3e-4
+            )
+
+
+def test_two_processes_train_as_one_does(trained, tmp_path):
+    """jax.distributed on the loopback interface: two processes of two devices each."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        coordinator = f"127.0.0.1:{found.getsockname()[1]}"
+    runs = [
+        start(2, "groups", DEVICES, tmp_path / f"{process}.npz", coordinator, process, 2)
+        for process in range(2)
+    ]
+    for process in runs:
+        finish(process)
+    of_processes = [replicas(tmp_path / f"{process}.npz") for process in range(2)]
+    for key, of_devices in of_processes[0].items():
+        for of_process in of_processes:
+            for values in of_process[key].values():
+                np.testing.assert_array_equal(values, next(iter(of_devices.values())))
+                np.testing.assert_allclose(values, trained[DEVICES][key][0], atol=3e-5, rtol=3e-4)
+
+
+def test_more_devices_than_there_are_is_an_error():
+    with pytest.raises(UsageError, match=r"devices must lie between 1 and \d+.*got 999"):
+        mesh_of(999)
+    assert mesh_of(1) is None
