@@ -9,6 +9,7 @@ step's noise is ever drawn in two ways.
 orbax writes the arrays: each checkpoint is complete or absent, whenever the process dies.
 """
 
+import logging
 import os
 import platform
 import shutil
@@ -22,6 +23,7 @@ import jax
 from dpcompare.errors import DpcompareError
 
 _FORMAT = 1
+_SHOWN = 150  # characters of another library's message
 _README = """Private training state of trials that are not finished. Do not publish it: embedding
 tables in here lack part of the noise that the guarantees count on. A trial's folder is removed when
 the trial is done; a folder without a running study may be deleted, its trial then starts anew.
@@ -79,8 +81,8 @@ class Checkpoints:
                 manager.wait_until_finished()
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
             raise DpcompareError(
-                f"the checkpoint in {self._path} cannot be written: {error}. Make room and run "
-                "again with --retry-failed: the trial goes on from its last checkpoint"
+                f"the checkpoint in {self._path} cannot be written: {_beginning(error)}. Make room "
+                "and run again with --retry-failed: the trial goes on from its last checkpoint"
             ) from error
         self._last = time.monotonic()
 
@@ -101,13 +103,16 @@ class Checkpoints:
                 if step is None:
                     return 0, start
                 self._take_progress(manager.restore(step, args=self._progress_only())["progress"])
-                return step, manager.restore(step, args=self._state_like(start))["state"]
+                found = manager.restore(step, args=self._state_like(start))["state"]
+                return step, _with_arrays(start, found)
         except DpcompareError:
             raise
         except Exception as error:  # whatever orbax raises for files that were changed
+            # It leaves unread futures, which would print their tracebacks when they are collected.
+            logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise DpcompareError(
-                f"the checkpoint in {self._path} cannot be read: {error}. Delete that folder to "
-                "have the trial start anew"
+                f"the checkpoint in {self._path} cannot be read: {_beginning(error)}. Delete that "
+                "folder to have the trial start anew"
             ) from error
 
     def _manager(self) -> Any:
@@ -126,7 +131,7 @@ class Checkpoints:
             "seconds": self.seconds_before + time.monotonic() - self._start,
         }
         return ocp.args.Composite(
-            state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress)
+            state=ocp.args.StandardSave(_arrays(state)), progress=ocp.args.JsonSave(progress)
         )
 
     @staticmethod
@@ -139,7 +144,7 @@ class Checkpoints:
     def _state_like(start: Any) -> Any:
         import orbax.checkpoint as ocp
 
-        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, start)
+        shapes = jax.tree.map(ocp.utils.to_shape_dtype_struct, _arrays(start))
         return ocp.args.Composite(state=ocp.args.StandardRestore(shapes))
 
     def _take_progress(self, progress: dict[str, Any]) -> None:
@@ -164,6 +169,23 @@ class Checkpoints:
         readme = self._folder / "PRIVATE.txt"
         if not readme.exists():
             readme.write_text(_README)
+
+
+def _beginning(error: Exception) -> str:
+    """The first words of an error; those of tensorstore go on for a page."""
+    return str(error).partition("\n")[0][:_SHOWN]
+
+
+def _arrays(state: Any) -> dict[str, jax.Array]:
+    """The arrays of a state by their place; those without numbers cannot be stored, nor need be."""
+    leaves = jax.tree.leaves(state)
+    return {f"{place:03}": leaf for place, leaf in enumerate(leaves) if leaf.size}
+
+
+def _with_arrays(start: Any, arrays: dict[str, jax.Array]) -> Any:
+    leaves, structure = jax.tree.flatten(start)
+    found = [arrays.get(f"{place:03}", leaf) for place, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(structure, found)
 
 
 def remove(folder: Path, trial: str) -> None:

@@ -112,6 +112,17 @@ def cli() -> None:
 @click.option(
     "--workers", type=int, help="Worker processes [default: one per core, as far as memory allows]."
 )
+@click.option("--retry-failed", is_flag=True, help="Run trials again that failed before.")
+@click.option(
+    "--devices", type=click.IntRange(1), default=1, show_default=True, help="Devices per trial."
+)
+@click.option(
+    "--checkpoint-minutes",
+    type=Number(),
+    default=10,
+    show_default=True,
+    help="Time between two checkpoints of a trial.",
+)
 @click.option("--dry-run", is_flag=True, help="List the trials, with time and memory; run nothing.")
 def run_study(
     study: str,
@@ -121,6 +132,9 @@ def run_study(
     epsilons: list[str] | None,
     mechanisms: list[str] | None,
     workers: int | None,
+    retry_failed: bool,
+    devices: int,
+    checkpoint_minutes: float,
     dry_run: bool,
 ) -> None:
     """Run the trials of STUDY that are missing, then draw its figure and table.
@@ -144,15 +158,17 @@ def run_study(
         epsilons=epsilons,
         mechanisms=mechanisms,
     )
+    how = conduct.How(workers, retry_failed, devices, checkpoint_minutes)
     if dry_run:
-        click.echo(conduct.dry_run(chosen, workers))
+        click.echo(conduct.dry_run(chosen, how))
         return
     folder = out or Path("results") / chosen.name
-    failed = conduct.run(chosen, folder, workers, click.echo)
+    failed = conduct.run(chosen, folder, how, click.echo)
     if failed:
         raise DpcompareError(
             f"failed trials: {failed}. The table names them with their reasons; the others are "
-            f"complete, and the same command tries again. Records: {folder}/trials.jsonl"
+            "complete, and the same command with --retry-failed tries these again. Records: "
+            f"{folder}/trials.jsonl"
         )
 
 

@@ -1,33 +1,53 @@
 """Running a study from end to end: what is missing, the records, the figure and the table."""
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
-from dpcompare import estimate, memory, runner
+from dpcompare import checkpoints, estimate, memory, runner
 from dpcompare.expansion import expand, final_trials
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, Say, write_atomically
 from dpcompare.study import Study, resolved
-from dpcompare.trial import Configuration, counted, failed_record, identity
+from dpcompare.trial import Configuration, Run, counted, failed_record, identity
 
 FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account:run_account"}
 """What runs the trials of each kind of study."""
 
 
-def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
+@dataclass(frozen=True)
+class How:
+    """How a study is run; nothing here changes what its trials are.
+
+    Attributes:
+        workers: worker processes; None for one per usable core, or fewer where memory is short.
+        retry_failed: run trials again that failed before.
+        devices: that share each trial.
+        checkpoint_minutes: the time between two checkpoints of a trial.
+    """
+
+    workers: int | None = None
+    retry_failed: bool = False
+    devices: int = 1
+    checkpoint_minutes: float = 10.0
+
+
+def run(study: Study, path: Path, how: How, say: Say) -> int:
     """Run what is missing of a study in the results folder `path`, then show it.
+
+    A trial that failed before stays as it is, unless `how` asks for another try.
 
     Args:
         study: what to ask.
         path: the results folder, created if needed.
-        workers: worker processes; None for one per usable core, or fewer where memory is short.
+        how: workers and the like.
         say: receives lines for the user.
 
     Returns:
-        How many trials failed.
+        How many trials of the study have failed, now or before.
 
     Raises:
         UsageError: the study cannot work with its data.
@@ -43,12 +63,12 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         finals = final_trials(study, planned, done)
         folder.write_plan([identity(c) for c in [*planned, *finals]])
         _rename(folder, done, [*planned, *finals])
-        failed = _run_missing(study, planned, folder, workers, say)
+        failed = _run_missing(study, planned, folder, how, say)
         if any("withheld" in c for c in planned):
             finals = final_trials(study, planned, _done_records(folder))
             folder.write_plan([identity(c) for c in [*planned, *finals]])
             say("The chosen candidates run again, with the test rows.")
-            failed += _run_missing(study, finals, folder, workers, say)
+            failed += _run_missing(study, finals, folder, how, say)
     # Imported here, so that workers start before their parent has loaded what draws.
     from dpcompare.redraw import show
 
@@ -60,36 +80,60 @@ def _run_missing(
     study: Study,
     configurations: list[Configuration],
     folder: ResultsFolder,
-    workers: int | None,
+    how: How,
     say: Say,
 ) -> int:
-    """Run the trials that have no record, and return how many failed."""
+    """Run the trials that have no record, and return how many have failed."""
     configurations = in_running_order(configurations)
     identities = [identity(c) for c in configurations]
-    there = folder.done_ids()
-    missing = [c for c, i in zip(configurations, identities, strict=True) if i not in there]
-    count, shortage = worker_count(missing, workers)
+    done, failed_before = folder.done_ids(), set[str]()
+    if not how.retry_failed:
+        failed_before = folder.failed_ids() & set(identities)
+    settled = done | failed_before
+    missing = [c for c, i in zip(configurations, identities, strict=True) if i not in settled]
+    count, shortage = worker_count(missing, how.workers)
     if shortage:
         say(shortage)
+    for trial in done:  # a kill may have come between its record and this
+        checkpoints.remove(folder.checkpoints, trial)
+
+    def store(record: dict[str, Any]) -> None:
+        folder.append(record)
+        if record["status"] == "done":
+            checkpoints.remove(folder.checkpoints, record["id"])
+
     costs = [estimate.cost(c) for c in configurations]
     with ProgressBar(costs, study.name) as bar:
         outcome = runner.run_missing(
-            [dict(c) for c in configurations],
+            [dict(c) | {"run": _run_section(folder, how)} for c in configurations],
             identities,
-            folder,
+            settled,
+            store,
             runner.LocalExecutor(count),
             FUNCTIONS[study.kind],
             _failed,
             bar,
         )
-    counts = f"{outcome.done} done, {outcome.failed} failed, {outcome.skipped} already there"
+    there = outcome.skipped - len(failed_before)
+    counts = f"{outcome.done} done, {outcome.failed} failed, {there} already there"
+    if failed_before:
+        counts += f", {len(failed_before)} failed before (--retry-failed runs them again)"
     say(f"Trials: {counts}.")
-    return outcome.failed
+    return outcome.failed + len(failed_before)
 
 
-def dry_run(study: Study, workers: int | None) -> str:
+def _run_section(folder: ResultsFolder, how: How) -> Run:
+    return {
+        "devices": how.devices,
+        "checkpoints": str(folder.checkpoints.resolve()),
+        "checkpoint_seconds": 60 * how.checkpoint_minutes,
+    }
+
+
+def dry_run(study: Study, how: How) -> str:
     """The trials of a study with the time and memory that they are expected to take."""
     configurations = expand(study)
+    workers = how.workers
     count, shortage = worker_count(configurations, workers)
     rate = estimate.measured_speed()
     lines = [f"{study.title}: {len(configurations)} trials on {count} workers", ""]
@@ -107,9 +151,21 @@ def dry_run(study: Study, workers: int | None) -> str:
         "",
         f"about {duration(seconds / min(count, len(configurations)))} on {count} workers, "
         f"{need / 2**30:.1f} GiB of memory for each (rough estimates)",
+        *_checkpoint_lines(configurations, count, seconds, how),
         *([shortage] if shortage else []),
     ]
     return "\n".join(lines)
+
+
+def _checkpoint_lines(
+    configurations: list[Configuration], workers: int, seconds: float, how: How
+) -> list[str]:
+    """What checkpoints may take on the disk, if trials are long enough to have any."""
+    if seconds / len(configurations) < 60 * how.checkpoint_minutes:
+        return []
+    largest = max(estimate.checkpoint(c) for c in configurations)
+    size = min(workers, len(configurations)) * largest / 2**30
+    return [f"checkpoints of running trials: up to {size:.1f} GiB on disk"]
 
 
 def _likely_finals(study: Study, compared: list[Configuration]) -> list[Configuration]:

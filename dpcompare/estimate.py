@@ -5,7 +5,8 @@ import time
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dpcompare.batches import chunks_of
+from dpcompare.batches import Chunks, chunks_of
+from dpcompare.data.views import LARGEST_COPY
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.model import Model
 from dpcompare.optimizers import LINEAR
@@ -19,6 +20,7 @@ PER_EXAMPLE = 1.5e-6  # gather, scatter and everything that does not grow with t
 PER_PARAMETER_AND_STEP = 3e-9  # the optimizer's update
 PER_NOISED_PARAMETER_AND_STEP = 10e-9  # drawing a normal
 START = 2.0  # compiling and evaluating
+PER_ROW = 64  # labels, their release, a permutation, predictions and what metrics sort; measured
 RUNTIME_BYTES = 750 * 2**20  # Python, JAX and compiled programs; measured, at its peak
 
 
@@ -42,7 +44,10 @@ def seconds(configuration: Configuration, speed: float) -> float:
 
 
 def memory(configuration: Configuration) -> float:
-    """Expected bytes of one worker: parameters and copies, rows, and a chunk's activations."""
+    """Expected bytes of one worker: parameters and copies, rows, and a chunk's activations.
+
+    Mapped files are not counted: the system gives up what it holds of them when memory is short.
+    """
     if configuration.get("kind") == "account":
         return RUNTIME_BYTES
     model = model_of(configuration)
@@ -51,12 +56,37 @@ def memory(configuration: Configuration) -> float:
     # Initial and present weights, and the velocity; else dense gradients and an optax state too.
     copies = 3 if training["optimizer"] in LINEAR else 6
     inputs = 2 * model.numeric + model.tables.outputs
-    columns = model.numeric + len(model.tables.column_tables)
-    rows = schedule.examples * (columns + 1) * 4 * 3
     chunks = chunks_of(schedule, 1, training["chunk_size"])
+    rows = _rows(configuration, model) + _gathered(model, chunks)
     activations = chunks.rows * (inputs + sum(model.tower)) * 4 * 4
     waiting = chunks.most * chunks.rows * model.tables.outputs * 4
     return RUNTIME_BYTES + model.parameters * 4 * copies + rows + activations + waiting
+
+
+def _rows(configuration: Configuration, model: Model) -> float:
+    """What is held of all rows: columns that no file holds, encoded ids, and one row's numbers."""
+    parts = configuration["data"]["parts"]
+    columns = len(model.tables.column_tables)
+    encoded = [4 * columns * rows for rows in parts]
+    held = sum(copy for copy in encoded if copy <= LARGEST_COPY)
+    if configuration["data"]["source"] == "synthetic":
+        held += 4 * (model.numeric + columns) * sum(parts)
+    return held + PER_ROW * sum(parts)
+
+
+def _gathered(model: Model, chunks: Chunks) -> float:
+    """The rows of the blocks that are trained on, waiting and being gathered."""
+    row_bytes = 4 * (model.numeric + len(model.tables.column_tables) + 1)
+    steps = chunks.steps_of_block(row_bytes)
+    return 3.0 * steps * chunks.most * chunks.rows * row_bytes
+
+
+def checkpoint(configuration: Configuration) -> float:
+    """Bytes of a trial's checkpoint at most: every number with what its optimizer remembers."""
+    if configuration.get("kind") == "account":
+        return 0.0
+    copies = {"sgd": 1, "momentum": 2}.get(configuration["training"]["optimizer"], 3)
+    return 4.0 * copies * model_of(configuration).parameters
 
 
 def _is_noisy(configuration: Configuration, schedule: Schedule) -> bool:

@@ -2,7 +2,8 @@
 
 A results folder holds ``study.toml`` (the resolved study), ``plan.txt`` (the identities of its
 trials), ``trials.jsonl`` (one record a line), ``summary.csv`` and ``figures/``. Only
-``trials.jsonl`` is precious: the rest is made again without training.
+``trials.jsonl`` is precious: the rest is made again without training. While long trials run there
+is also ``checkpoints/``, which is private (see :mod:`dpcompare.checkpoints`).
 
 A record is a plain dict with the fields of :data:`FIELDS`, each of them always present, and is
 written as one line of strict JSON: infinity is the string ``"inf"`` (``"-inf"``), NaN is null, a
@@ -52,7 +53,7 @@ FIELDS: dict[str, str] = {
     "best_possible": "metrics of the true rates on the test rows; null where they are not known",
     "notes": "remarks that belong under every figure, as a list of sentences",
     "diagnostics": "what helps to understand the run; outside the guarantee",
-    "timings": "seconds per phase",
+    "timings": "seconds per phase; train_before_resuming: until the checkpoint that was resumed",
     "versions": "version of each library that took part",
     "prng": "kind of random number generator",
 }
@@ -117,7 +118,7 @@ class ResultsFolder:
 
     Attributes:
         path: the folder.
-        study, planned, trials, summary, figures: the paths of its parts.
+        study, planned, trials, summary, figures, checkpoints: the paths of its parts.
         warnings: what the last :meth:`records` or :meth:`append` had to skip, as sentences.
     """
 
@@ -128,6 +129,7 @@ class ResultsFolder:
         self.trials = self.path / "trials.jsonl"
         self.summary = self.path / "summary.csv"
         self.figures = self.path / "figures"
+        self.checkpoints = self.path / "checkpoints"
         self.warnings: list[str] = []
         self._locked = False
 
@@ -252,8 +254,19 @@ class ResultsFolder:
         Raises:
             DpcompareError: as for :meth:`records`, except that no records are no error.
         """
+        return self._ids("done")
+
+    def failed_ids(self) -> set[str]:
+        """The trials that failed when they ran last.
+
+        Raises:
+            DpcompareError: as for :meth:`done_ids`.
+        """
+        return self._ids("failed")
+
+    def _ids(self, wanted: str) -> set[str]:
         status = {record["id"]: record["status"] for record in self._read()}
-        return {key for key, value in status.items() if value == "done"}
+        return {key for key, value in status.items() if value == wanted}
 
     def _content(self, file: Path) -> bytes | None:
         try:

@@ -313,16 +313,6 @@ def _reporter(connection: Connection) -> Callable[[float], None]:
     return report
 
 
-class Folder(Protocol):
-    """What the runner asks of a results folder."""
-
-    def done_ids(self) -> Iterable[str]:
-        """Identities of the trials that need not run."""
-
-    def append(self, record: Record) -> None:
-        """Store one record safely."""
-
-
 class Bar(Protocol):
     """What the runner tells a progress display; see :class:`dpcompare.progress.ProgressBar`."""
 
@@ -348,21 +338,23 @@ class RunOutcome:
 def run_missing(
     configurations: Sequence[Configuration],
     identities: Sequence[str],
-    folder: Folder,
+    settled: Iterable[str],
+    store: Callable[[Record], None],
     executor: Executor,
     function: str,
     failed_record: Callable[[Configuration, str, WorkerFailure], Record],
     bar: Bar,
 ) -> RunOutcome:
-    """Run the trials that a folder lacks, and append each record as it arrives.
+    """Run the trials that are missing, and store each record as it arrives.
 
     A failed trial is recorded with its reason and does not stop the others. When the run is
-    interrupted, everything appended so far stays, and the next call runs only the rest.
+    interrupted, everything stored so far stays, and the next call runs only the rest.
 
     Args:
         configurations: all trials of the study, longest first for the shortest run.
         identities: the identity of each, in the same order; equal ones run once.
-        folder: where records go; nobody else writes to it meanwhile.
+        settled: identities of the trials that need not run.
+        store: stores one record safely; nobody else does meanwhile.
         executor: where trials run.
         function: import path of the trial function, see :meth:`LocalExecutor.map`.
         failed_record: (configuration, identity, failure) to the record of a failed trial.
@@ -372,9 +364,9 @@ def run_missing(
         The counts; they add up to the number of configurations.
 
     Raises:
-        DpcompareError: workers could not start, or the folder could not store a record.
+        DpcompareError: workers could not start, or a record could not be stored.
     """
-    seen = set(folder.done_ids())
+    seen = set(settled)
     missing: list[int] = []
     for index, (_, identity) in enumerate(zip(configurations, identities, strict=True)):
         if identity in seen:
@@ -395,6 +387,6 @@ def run_missing(
             if isinstance(result, WorkerFailure):
                 failed += 1
                 result = failed_record(configurations[index], identities[index], result)
-            folder.append(result)
+            store(result)
             bar.finish(index, failed=is_failure)
     return RunOutcome(len(missing) - failed, failed, len(configurations) - len(missing))

@@ -53,7 +53,7 @@ class About(TypedDict):
 
 
 class Run(TypedDict):
-    """How a trial is run, which cannot change its result but for the last bits.
+    """How a trial is run. It changes nothing, but that several devices round sums otherwise.
 
     Attributes:
         devices: that share the trial.
@@ -218,6 +218,8 @@ def run_trial(
             mesh_of(devices),
             checkpoints,
         )
+    if checkpoints and checkpoints.seconds_before:
+        timings["train_before_resuming"] = checkpoints.seconds_before
     with _timed(timings, "evaluate"):
         looked_at = [part for part in PARTS[1:] if part != configuration.get("withheld")]
         predictions = {

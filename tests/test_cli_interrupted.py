@@ -71,7 +71,7 @@ def test_a_killed_and_then_interrupted_study_loses_at_most_the_trial_it_ran(tmp_
 
     monkeypatch.setattr(runner, "LocalExecutor", tiny.InProcess)
     lines = []
-    assert conduct.run(load(str(study)), results.path, None, lines.append) == 0
+    assert conduct.run(load(str(study)), results.path, conduct.How(), lines.append) == 0
     assert f"{30 - kept} done, 0 failed, {kept} already there" in "\n".join(lines)
     records = [json.loads(line) for line in results.trials.read_text().splitlines()]
     assert sorted(r["seed"] for r in records) == list(range(30)), "every trial ran to its end once"

@@ -46,9 +46,7 @@ class Counting(tiny.InProcess):
         return super().map(function, configurations, progress)
 
 
-def initial_weights(
-    mechanism, task, model, features, released, schedule, recipe, streams, report, evaluate=None
-):
+def initial_weights(mechanism, task, model, features, released, schedule, recipe, streams, *how):
     """In place of training, so that nothing is compiled for it."""
     return model.init(jax_key("init", *streams.shared))
 
@@ -66,10 +64,10 @@ def workers(monkeypatch):
 def run(workers, tmp_path):
     """A function that runs a study in the folder `results`: (trials started, failed, lines)."""
 
-    def run_study(study, path=tmp_path / "results"):
+    def run_study(study, path=tmp_path / "results", **how):
         lines = []
         before = workers.started
-        failed = conduct.run(study, path, None, lines.append)
+        failed = conduct.run(study, path, conduct.How(**how), lines.append)
         return workers.started - before, failed, "\n".join(lines)
 
     return run_study
@@ -276,8 +274,8 @@ def test_a_wanted_number_of_workers_is_obeyed_with_a_warning(tmp_path, room_for)
 def test_a_run_and_a_dry_run_say_that_memory_is_short(run, tmp_path, room_for):
     study = tiny.study(tmp_path, seeds=3)
     room_for(2.5, expand(study))
-    assert "Workers: 2, for 3 x" in conduct.dry_run(study, None)
-    assert "3 trials on 2 workers" in conduct.dry_run(study, None)
+    assert "Workers: 2, for 3 x" in conduct.dry_run(study, conduct.How())
+    assert "3 trials on 2 workers" in conduct.dry_run(study, conduct.How())
     assert "Workers: 2, for 3 x" in run(study)[2]
     assert "Workers:" not in run(study)[2], "nothing is missing any more"
 
@@ -292,9 +290,7 @@ def test_workers_need_not_wait_for_what_draws():
 # --- failures ------------------------------------------------------------------------------------
 
 
-def test_a_failed_trial_is_recorded_named_and_tried_again_while_the_others_complete(
-    run, results, tmp_path
-):
+def test_a_failed_trial_is_recorded_and_named_while_the_others_complete(run, results, tmp_path):
     (tmp_path / "mine.py").write_text(PLUGIN)
     broken = {"name": f"{tmp_path / 'mine.py'}:Mine", "label": "broken", "strength": 3}
     study = tiny.study(tmp_path, broken, RANDOMIZED_RESPONSE)
@@ -307,7 +303,31 @@ def test_a_failed_trial_is_recorded_named_and_tried_again_while_the_others_compl
     assert record["test"] is None
     assert "broken" in text
     assert "seed 0: strength 3 cannot meet this budget" in " ".join(text.split())
-    assert run(study)[:2] == (1, 1)
+
+
+def test_a_failed_trial_is_tried_again_only_when_asked(run, results, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    broken = {"name": f"{tmp_path / 'mine.py'}:Mine", "label": "broken", "strength": 3}
+    study = tiny.study(tmp_path, broken, RANDOMIZED_RESPONSE)
+    run(study)
+    started, failed, text = run(study)
+    assert (started, failed) == (0, 1), "what failed before has still failed"
+    assert "0 done, 0 failed, 1 already there, 1 failed before (--retry-failed" in text
+    assert run(study, retry_failed=True)[:2] == (1, 1)
+    assert len(results.records()) == 2, "the newer record counts"
+    assert results.failed_ids() == {results.plan()[0]}
+
+
+def test_a_checkpoint_is_removed_when_its_trial_is_done(run, results, tmp_path):
+    study = tiny.study(tmp_path, RANDOMIZED_RESPONSE, NON_PRIVATE)
+    first, second = [identity(c) for c in expand(study)]
+    for trial_id in (first, second, "of another study"):
+        (results.checkpoints / trial_id / "10").mkdir(parents=True)
+    run(study)
+    assert [path.name for path in results.checkpoints.iterdir()] == ["of another study"]
+    (results.checkpoints / first).mkdir()
+    run(study)
+    assert not (results.checkpoints / first).exists(), "left by a kill after the record"
 
 
 def test_a_study_of_which_nothing_succeeds_still_says_what_happened(run, results, tmp_path):
@@ -330,7 +350,9 @@ def test_errors_raised_inside_workers_come_back_as_readable_reasons(tmp_path, re
         for label, strength in strengths.items()
     ]
     lines = []
-    failed = conduct.run(tiny.study(tmp_path, *mechanisms), results.path, 1, lines.append)
+    failed = conduct.run(
+        tiny.study(tmp_path, *mechanisms), results.path, conduct.How(1), lines.append
+    )
     assert failed == 2
     usage, defect, fine = results.records(results.plan())
     assert usage["error"] == "strength 3 cannot meet this budget"
@@ -400,7 +422,7 @@ def test_the_final_trial_is_the_one_that_was_compared(results, tmp_path, monkeyp
     """With real training: the same labels, batches, weights and noise, so the same model."""
     monkeypatch.setattr(runner, "LocalExecutor", tiny.InProcess)
     tuned = {**DP_SGD, "training": {"learning_rate": [0.05, 0.5]}}
-    conduct.run(tiny.study(tmp_path, tuned), results.path, None, lambda line: None)
+    conduct.run(tiny.study(tmp_path, tuned), results.path, conduct.How(), lambda line: None)
     *compared, final = results.records(results.plan())
     (same,) = [record for record in compared if record["candidate"] == final["candidate"]]
     assert final["validation"] == same["validation"]
@@ -426,7 +448,7 @@ def test_more_seeds_keep_what_was_compared(run, tmp_path):
 
 
 def test_a_dry_run_counts_the_trials_that_follow_the_choice(tmp_path):
-    text = conduct.dry_run(tiny.study(tmp_path, TUNED, seeds=3, tuning_seeds=1), 1)
+    text = conduct.dry_run(tiny.study(tmp_path, TUNED, seeds=3, tuning_seeds=1), conduct.How(1))
     assert "3 trials on 1 workers" in text
     assert "and 3 trials of the chosen candidates, with the test rows" in text
 
@@ -441,7 +463,7 @@ def selected(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "LocalExecutor", tiny.InProcess)
         lines = []
-        assert conduct.run(study, results.path, None, lines.append) == 0
+        assert conduct.run(study, results.path, conduct.How(), lines.append) == 0
     return results.records(results.plan()), "\n".join(lines)
 
 
@@ -531,7 +553,7 @@ def test_a_dry_run_lists_the_trials_and_writes_nothing(workers, tmp_path, monkey
     study = tiny.study(tmp_path, *BOTH, DP_SGD, epsilons=[1, 3], seeds=2)
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    text = conduct.dry_run(study, 3)
+    text = conduct.dry_run(study, conduct.How(3))
     assert sorted(tmp_path.rglob("*")) == before
     assert workers.started == 0
     assert "10 trials on 3 workers" in text

@@ -365,7 +365,8 @@ def run_named(folder: FakeFolder, executor: Any, names: str) -> RunOutcome:
         return run_missing(
             [{"name": name} for name in names],
             list(names),
-            folder,
+            folder.done_ids(),
+            folder.append,
             executor,
             SQUARE,
             failed_record,
@@ -423,21 +424,23 @@ def test_folder_that_cannot_append_ends_the_workers() -> None:
 
 def test_configurations_and_identities_must_match() -> None:
     with pytest.raises(ValueError, match="shorter"), ProgressBar([1.0, 1.0], "test") as bar:
-        run_missing([{}, {}], ["a"], FakeFolder(), FakeExecutor(), SQUARE, failed_record, bar)
+        run_missing([{}, {}], ["a"], [], [].append, FakeExecutor(), SQUARE, failed_record, bar)
 
 
 def test_missing_trials_run_on_local_workers() -> None:
-    class SquareFolder(FakeFolder):
-        def done_ids(self) -> Iterable[str]:
-            return [str(record["x"]) for record in self.records]
-
-    folder = SquareFolder()
-    folder.append({"x": 1, "square": 1})
+    records: list[dict[str, Any]] = [{"x": 1, "square": 1}]
     configurations = [{"x": x} for x in range(4)]
     names = [str(x) for x in range(4)]
     with ProgressBar([1.0] * 4, "test") as bar:
         outcome = run_missing(
-            configurations, names, folder, LocalExecutor(2), SQUARE, failed_record, bar
+            configurations,
+            names,
+            ["1"],
+            records.append,
+            LocalExecutor(2),
+            SQUARE,
+            failed_record,
+            bar,
         )
     assert outcome == RunOutcome(done=3, failed=0, skipped=1)
-    assert sorted(record["square"] for record in folder.records) == [0, 1, 4, 9]
+    assert sorted(record["square"] for record in records) == [0, 1, 4, 9]
