@@ -30,6 +30,9 @@ from dpcompare.errors import DpcompareError, UsageError
 
 SECONDS_BETWEEN_REPORTS = 0.2
 SECONDS_TO_END = 1.0
+MOST_STARTS = 3
+"""Tries to start a worker whose process is killed before it has imported anything."""
+
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Configuration = dict[str, Any]
@@ -154,9 +157,16 @@ def _next_results(workers: list["_Worker"], pending: Pending, tell: OnProgress) 
         if kind == "ready":
             worker.ready = True
             continue
-        if not worker.ready:
-            raise DpcompareError(_cannot_start(worker, content))
         index = worker.index
+        if not worker.ready:
+            if kind == "unusable" or worker.starts == MOST_STARTS or not worker.was_killed:
+                raise DpcompareError(_cannot_start(worker, content))
+            workers.remove(worker)
+            _end([worker])
+            pending.appendleft((index, worker.configuration))
+            workers.append(_Worker(worker.function, worker.core, worker.starts + 1))
+            _start_next(workers[-1], pending, tell)
+            continue
         # The next trial starts before this record is handed over: no worker waits for a disk.
         if not pending or kind == "died":
             workers.remove(worker)
@@ -182,10 +192,12 @@ def _cannot_start(worker: "_Worker", failure: WorkerFailure) -> str:
 class _Worker:
     """A worker as the parent sees it: its process, the pipe to it, the trial it has in hand."""
 
-    def __init__(self, function: str, core: int) -> None:
+    def __init__(self, function: str, core: int, starts: int = 1) -> None:
         self.function = function
         self.core = core
+        self.starts = starts
         self.index = -1
+        self.configuration: Configuration = {}
         self.ready = False  # has imported the function
         # A forked child would inherit JAX's locks without the threads that release them.
         spawn = multiprocessing.get_context("spawn")
@@ -197,7 +209,7 @@ class _Worker:
 
     def take(self, index: int, configuration: Configuration) -> None:
         """Send a trial to the idle worker."""
-        self.index = index
+        self.index, self.configuration = index, configuration
         with contextlib.suppress(BrokenPipeError):  # it died meanwhile: receive() tells
             self.connection.send(configuration)
 
@@ -208,6 +220,11 @@ class _Worker:
         except (EOFError, OSError):  # OSError: it died within a message
             self.process.join(SECONDS_TO_END)
             return "died", WorkerFailure(_cause_of_death(self.process.exitcode))
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether a signal ended its process, which may not happen again."""
+        return (self.process.exitcode or 0) < 0
 
 
 def _cause_of_death(exit_code: int | None) -> str:

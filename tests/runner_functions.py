@@ -112,3 +112,22 @@ def stubborn(configuration: dict[str, Any], report: Report) -> dict[str, Any]:
     while time.monotonic() < ends:
         sum(range(1000))
     return {}
+
+
+def made_up(configuration: dict[str, Any], report: Report) -> dict[str, Any]:
+    """A record that depends on the configuration alone, after a while."""
+    from dpcompare.results import FIELDS, FORMAT
+
+    name = configuration["name"]
+    bits = hashlib.sha256(name.encode()).digest()
+    time.sleep(0.01 + bits[0] / 255 * 0.1)
+    report(0.5)
+    scores = {"auc": bits[1] / 255, "log_loss": bits[2] / 7}
+    made = {
+        "format": FORMAT,
+        "id": name,
+        "status": "done",
+        "test": scores,
+        "notes": ["x" * bits[3]],
+    }
+    return dict.fromkeys(FIELDS) | made

@@ -180,6 +180,31 @@ def test_random_deaths_are_all_accounted_for() -> None:
     assert all(results[seed] == {"seed": seed} for seed in set(seeds) - deaths)
 
 
+@pytest.mark.parametrize("kills", [1, 2, 3])
+def test_a_worker_that_is_killed_while_it_starts_is_started_again(
+    kills: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to twice: then something is wrong with this machine, and nothing was lost."""
+    (tmp_path / "killed_at_first.py").write_text(
+        "import os, signal\n"
+        f"starts = {str(tmp_path / 'starts')!r}\n"
+        "with open(starts, 'a') as file:\n"
+        "    file.write('x')\n"
+        f"if os.path.getsize(starts) <= {kills}:\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def function(configuration, report):\n"
+        "    return configuration\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    trials = [{"x": 0}, {"x": 1}]
+    if kills == 3:
+        with pytest.raises(DpcompareError, match=r"could not start.*SIGKILL"):
+            run_all("killed_at_first:function", trials, 1)
+    else:
+        assert run_all("killed_at_first:function", trials, 1) == dict(enumerate(trials))
+    assert (tmp_path / "starts").stat().st_size == min(kills + 1, 3)
+
+
 def test_script_without_a_main_guard_gets_a_clear_error(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
