@@ -38,6 +38,15 @@ def run(tmp_path_factory):
     return out, done
 
 
+def test_the_gpu_benchmark_says_what_is_missing_where_there_is_no_gpu():
+    if jax.devices()[0].platform == "gpu":
+        pytest.skip("this machine has a GPU")
+    command = [sys.executable, str(BENCHMARKS / "gpu.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stderr.startswith("JAX finds no GPU here, only ")
+
+
 def rows_of(path):
     with path.open() as file:
         return list(csv.DictReader(file))
