@@ -112,6 +112,18 @@ def cli() -> None:
 @click.option(
     "--workers", type=int, help="Worker processes [default: one per core, as far as memory allows]."
 )
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where trials run: processes of this machine, or a Ray cluster.",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="Of a running cluster: auto or HOST:PORT [default: RAY_ADDRESS, or one of its own].",
+)
 @click.option("--dry-run", is_flag=True, help="List the trials, with time and memory; run nothing.")
 def run_study(
     study: str,
@@ -121,6 +133,8 @@ def run_study(
     epsilons: list[str] | None,
     mechanisms: list[str] | None,
     workers: int | None,
+    executor: str,
+    ray_address: str | None,
     dry_run: bool,
 ) -> None:
     """Run the trials of STUDY that are missing, then draw its figure and table.
@@ -137,6 +151,8 @@ def run_study(
 
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, got {workers}")
+    if ray_address is not None and executor != "ray":
+        raise UsageError("--ray-address goes with --executor ray")
     chosen = studies.select(
         studies.load(study),
         data_path=data,
@@ -148,12 +164,23 @@ def run_study(
         click.echo(conduct.dry_run(chosen, workers))
         return
     folder = out or Path("results") / chosen.name
-    failed = conduct.run(chosen, folder, workers, click.echo)
+    failed = conduct.run(
+        chosen, folder, workers, click.echo, _cluster(executor, workers, ray_address)
+    )
     if failed:
         raise DpcompareError(
             f"failed trials: {failed}. The table names them with their reasons; the others are "
             f"complete, and the same command tries again. Records: {folder}/trials.jsonl"
         )
+
+
+def _cluster(executor: str, workers: int | None, ray_address: str | None) -> Any:
+    """What runs trials elsewhere than in processes of this machine."""
+    if executor == "local":
+        return None
+    from dpcompare.ray_executor import RayExecutor
+
+    return RayExecutor(workers, ray_address)
 
 
 @cli.command()

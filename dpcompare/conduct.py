@@ -17,7 +17,13 @@ FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account
 """What runs the trials of each kind of study."""
 
 
-def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
+def run(
+    study: Study,
+    path: Path,
+    workers: int | None,
+    say: Say,
+    executor: runner.Executor | None = None,
+) -> int:
     """Run what is missing of a study in the results folder `path`, then show it.
 
     Args:
@@ -25,6 +31,7 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         path: the results folder, created if needed.
         workers: worker processes; None for one per usable core, or fewer where memory is short.
         say: receives lines for the user.
+        executor: where trials run; None for this machine.
 
     Returns:
         How many trials failed.
@@ -43,12 +50,12 @@ def run(study: Study, path: Path, workers: int | None, say: Say) -> int:
         finals = final_trials(study, planned, done)
         folder.write_plan([identity(c) for c in [*planned, *finals]])
         _rename(folder, done, [*planned, *finals])
-        failed = _run_missing(study, planned, folder, workers, say)
+        failed = _run_missing(study, planned, folder, workers, say, executor)
         if any("withheld" in c for c in planned):
             finals = final_trials(study, planned, _done_records(folder))
             folder.write_plan([identity(c) for c in [*planned, *finals]])
             say("The chosen candidates run again, with the test rows.")
-            failed += _run_missing(study, finals, folder, workers, say)
+            failed += _run_missing(study, finals, folder, workers, say, executor)
     # Imported here, so that workers start before their parent has loaded what draws.
     from dpcompare.redraw import show
 
@@ -62,22 +69,25 @@ def _run_missing(
     folder: ResultsFolder,
     workers: int | None,
     say: Say,
+    executor: runner.Executor | None,
 ) -> int:
     """Run the trials that have no record, and return how many failed."""
     configurations = in_running_order(configurations)
     identities = [identity(c) for c in configurations]
     there = folder.done_ids()
     missing = [c for c, i in zip(configurations, identities, strict=True) if i not in there]
-    count, shortage = worker_count(missing, workers)
-    if shortage:
-        say(shortage)
+    if executor is None:
+        count, shortage = worker_count(missing, workers)
+        if shortage:
+            say(shortage)
+        executor = runner.LocalExecutor(count)
     costs = [estimate.cost(c) for c in configurations]
     with ProgressBar(costs, study.name) as bar:
         outcome = runner.run_missing(
             [dict(c) for c in configurations],
             identities,
             folder,
-            runner.LocalExecutor(count),
+            executor,
             FUNCTIONS[study.kind],
             _failed,
             bar,

@@ -119,7 +119,7 @@ class LocalExecutor:
         tell = progress if progress is not None else lambda index, fraction: None
         cores = usable_cores()
         workers: list[_Worker] = []
-        with _sigterm_exits():
+        with sigterm_exits():
             try:
                 for place in range(min(self.workers, len(pending))):
                     workers.append(_Worker(function, cores[place % len(cores)]))
@@ -248,7 +248,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_exits() -> Iterator[None]:
+def sigterm_exits() -> Iterator[None]:
     """Make SIGTERM raise SystemExit, so that ``finally`` blocks run, unless it has a handler."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -265,17 +265,22 @@ def _sigterm_exits() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def settle() -> None:
+    """Make this process, which is on its core already, fit for trials; before heavy imports."""
+    os.environ.update(ONE_THREAD)
+    use_cache()
+    # What a mechanism prints stays visible, but out of the output of the command that runs it.
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+
+
 def _work(connection: Connection, function: str, core: int) -> None:
     """The life of a worker process: settle on a core, import, then one trial after the other."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    os.environ.update(ONE_THREAD)
-    use_cache()
-    # What a mechanism prints stays visible, but out of the output of the command that runs it.
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    settle()
     try:
         run_trial = pkgutil.resolve_name(function)
     except Exception as error:
