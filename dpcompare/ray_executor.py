@@ -11,6 +11,7 @@ import contextlib
 import os
 import pkgutil
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -46,14 +47,14 @@ ATTEMPTS = 3
 
 SECONDS_WITHOUT_A_WORD = 30.0
 SECONDS_TO_END = 3.0
-LONGEST_TEMPORARY_FOLDER = 30  # characters; Ray adds about 65, and a socket's path has at most 107
+LONGEST_TEMPORARY_FOLDER = 40  # characters; Ray adds about 65, and a socket's path has at most 107
 OBJECT_STORE_BYTES = 100 * 2**20  # of an own cluster, which ships no data; records are small
 LONGEST_REASON = 400
+RAY_NAMES = re.compile(r"\s*(class_name|actor_id|namespace|name|repr|lease id|worker id): ", re.I)
 
 LOCAL_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Without these Ray leaves a secret in the home folder of a user who never asked for it.
-    "RAY_AUTH_MODE": "token",
+    # Without it Ray leaves a secret in the home folder of a user who never asked for one.
     "RAY_AUTH_TOKEN": secrets.token_hex(16),
     # Despite its name, 0 keeps all servers of an own cluster on the loopback interface everywhere.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -121,10 +122,10 @@ class RayExecutor:
         if self.ray.is_initialized():
             yield
         elif self.address is not None:
-            with self._connected_to(self.address):
+            with _no_news(self.ray), self._connected_to(self.address):
                 yield
         else:
-            with self._own_cluster():
+            with _no_news(self.ray), self._own_cluster():
                 yield
 
     @contextlib.contextmanager
@@ -165,7 +166,11 @@ class RayExecutor:
     def _init(self, **arguments: Any) -> None:
         """Connect quietly, and keep the handler of SIGTERM, which Ray replaces."""
         handler = signal.getsignal(signal.SIGTERM)
-        self.ray.init(logging_level="ERROR", log_to_driver=False, **arguments)
+        try:
+            self.ray.init(logging_level="ERROR", log_to_driver=False, **arguments)
+        except SystemExit as leaving:  # the code of Ray's own handler is the bare number
+            code = leaving.code
+            raise SystemExit(128 + code if code == signal.SIGTERM else code) from None
         if threading.current_thread() is threading.main_thread() and handler is not None:
             signal.signal(signal.SIGTERM, handler)
 
@@ -178,6 +183,18 @@ def _import_ray() -> Any:
             f"Ray cannot be imported ({error}); to install it: pip install 'dpcompare[ray]'"
         ) from error
     return ray
+
+
+@contextlib.contextmanager
+def _no_news(ray: Any) -> Iterator[None]:
+    """Keep out of standard output what Ray says of lost workers; log_to_driver does not."""
+    module: Any = ray._private.worker
+    before = getattr(module, "print_to_stdstream", None)  # not a part of Ray's interface
+    module.print_to_stdstream = lambda *arguments, **named: None
+    try:
+        yield
+    finally:
+        module.print_to_stdstream = before
 
 
 def _temporary_folder() -> Path:
@@ -206,7 +223,9 @@ def _end(processes: list[psutil.Process]) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
+    """What an error of Ray says, without the names that it gives to everything."""
+    told = [line for line in str(error).splitlines() if not RAY_NAMES.match(line)]
+    text = " ".join(" ".join(told).split()) or type(error).__name__
     return text if len(text) <= LONGEST_REASON else text[: LONGEST_REASON - 3] + "..."
 
 
@@ -374,6 +393,10 @@ class _Crew:
         elif trial is not None:
             trial.losses += 1
             if trial.losses < ATTEMPTS:
+                print(
+                    f"A worker was lost, its trial starts again: {_one_line(error)}",
+                    file=sys.stderr,
+                )
                 self.pending.appendleft(trial)
             else:
                 yield (

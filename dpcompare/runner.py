@@ -255,12 +255,21 @@ def sigterm_exits() -> Iterator[None]:
         yield
         return
 
+    code = 128 + signal.SIGTERM  # what a shell reports for a death by this signal
+    arrived = False
+
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)  # what a shell reports for a death by this signal
+        nonlocal arrived
+        arrived = True
+        raise SystemExit(code)
 
     signal.signal(signal.SIGTERM, leave)
     try:
         yield
+    except SystemExit:
+        if arrived:  # a library that waits (Ray) may have raised it with another code
+            raise SystemExit(code) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
