@@ -46,7 +46,9 @@ ATTEMPTS = 3
 """Workers that a trial may lose, and starts in a row that may fail."""
 
 SECONDS_WITHOUT_A_WORD = 30.0
-SECONDS_TO_END = 3.0
+SECONDS_TO_CONNECT = 10.0
+SECONDS_TO_END = 1.0
+SECONDS_TO_REMOVE = 10.0  # shipped data
 LONGEST_TEMPORARY_FOLDER = 40  # characters; Ray adds about 65, and a socket's path has at most 107
 OBJECT_STORE_BYTES = 100 * 2**20  # of an own cluster, which ships no data; records are small
 LONGEST_REASON = 400
@@ -132,11 +134,12 @@ class RayExecutor:
     def _connected_to(self, address: str) -> Iterator[None]:
         try:
             try:
+                _knock(address)
                 self._init(address=address)
             except (OSError, RuntimeError, ValueError, self.ray.exceptions.RayError) as error:
                 raise DpcompareError(
-                    f"no connection to the Ray cluster {address}: {_one_line(error)} "
-                    "Is it running (ray status)? Have both the same versions of Python and Ray?"
+                    f"no connection to the Ray cluster {address} ({_one_line(error)}); is it "
+                    "running, and with the same versions of Python and Ray?"
                 ) from error
             yield
         finally:
@@ -183,6 +186,13 @@ def _import_ray() -> Any:
             f"Ray cannot be imported ({error}); to install it: pip install 'dpcompare[ray]'"
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nothing listens at host:port; Ray would try for minutes, and loudly."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=SECONDS_TO_CONNECT).close()
 
 
 @contextlib.contextmanager
@@ -295,7 +305,7 @@ class _Crew:
         with contextlib.suppress(self.ray.exceptions.RayError):
             if self.shipped:
                 calls = [w.actor.remove_copies.remote() for w in self.workers if w.ready]
-                self.ray.wait(calls, num_returns=len(calls), timeout=SECONDS_TO_END)
+                self.ray.wait(calls, num_returns=len(calls), timeout=SECONDS_TO_REMOVE)
             for worker in self.workers:
                 self.ray.kill(worker.actor)
 

@@ -1,10 +1,12 @@
 """Trials in actors of a real Ray cluster on the loopback interface."""
 
+import contextlib
 import glob
 import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,34 @@ VARYING = ("timings", "versions")
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed"
 )
+
+
+# --- requests that are wrong ---------------------------------------------------------------------
+
+
+def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError, match=r"pip install 'dpcompare\[ray\]'"):
+        RayExecutor()
+
+
+def test_fewer_than_one_worker_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least 1, got 0"):
+        RayExecutor(0)
+
+
+def test_an_address_goes_with_ray(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["run-study", "quickstart", "--ray-address", "auto"])
+    assert isinstance(result.exception, UsageError)
+    assert str(result.exception) == "--ray-address goes with --executor ray"
+
+
+def test_no_cluster_at_the_address() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(DpcompareError, match=f"no connection to the Ray cluster {address} "):
+            list(RayExecutor(1, address).map(f"{FUNCTIONS}:square", [{"x": 1}]))
 
 
 # --- a cluster for all tests ---------------------------------------------------------------------
@@ -161,16 +191,30 @@ def test_leaving_early_kills_the_actors_and_leaves_the_cluster(cluster: None) ->
     configurations = [{"x": 1}, {"x": 2, "seconds": 60}]
     results = RayExecutor(2).map(f"{FUNCTIONS}:square", configurations)
     assert next(results) == (0, {"x": 1, "square": 1})
+    assert actors()
     results.close()
-    ends = time.monotonic() + 10
-    while any("TrialActor" in "".join(p.cmdline()) for p in descendants()):
-        assert time.monotonic() < ends
-        time.sleep(0.05)
+    assert actors_end()
     assert ray.is_initialized()
 
 
-def descendants() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if is_alive(p)]
+def actors_end() -> bool:
+    """Whether no actor is left after a while, at most ten seconds."""
+    ends = time.monotonic() + 10
+    while actors():
+        if time.monotonic() > ends:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def actors() -> list[psutil.Process]:
+    """The actors of the cluster that is a child of this process."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if is_alive(process) and "TrialActor" in "".join(process.cmdline()):
+                found.append(process)
+    return found
 
 
 def is_alive(process: psutil.Process) -> bool:
@@ -178,6 +222,43 @@ def is_alive(process: psutil.Process) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+PARENT = """
+import os
+import sys
+from dpcompare.ray_executor import RayExecutor
+started = lambda index, fraction: os.write(1, b"running\\n")
+trials = [{"x": 1, "seconds": 60}]
+for result in RayExecutor(2, sys.argv[1]).map("tests.runner_functions:square", trials, started):
+    print(result)
+"""
+
+
+def test_sigterm_kills_the_actors_of_a_driver_and_leaves_the_cluster(cluster: None) -> None:
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, address],
+        cwd=HERE.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        for _ in range(2):
+            assert parent.stdout is not None
+            assert parent.stdout.readline() == "running\n"
+        parent.send_signal(signal.SIGTERM)
+        out, errors = parent.communicate(timeout=20)
+    finally:
+        parent.kill()
+    assert parent.returncode == 128 + signal.SIGTERM
+    assert errors == ""
+    assert set(out.split()) <= {"running"}
+    assert actors_end()
+    assert run_all(f"{FUNCTIONS}:square", [{"x": 3}], 1) == {0: {"x": 3, "square": 9}}
 
 
 def test_nothing_to_run_starts_nothing() -> None:
@@ -223,7 +304,7 @@ def test_data_are_read_where_they_are_seen_or_shipped_once_and_removed(
     before = leftovers()
     trials = tiny.trials(prepared.parent, data={"source": str(prepared)}, seeds=4)
     for trial in trials[2:]:
-        trial["data"]["path"] = seen_by_the_driver_only
+        trial["data"] = trial["data"] | {"path": seen_by_the_driver_only}
     answers = run_all(f"{OWN}:train_and_look", trials)
     assert shipped == [Path(seen_by_the_driver_only)]
     assert leftovers() == before
@@ -234,7 +315,7 @@ def test_data_are_read_where_they_are_seen_or_shipped_once_and_removed(
     assert answers[2]["path"] == answers[3]["path"]
     assert Path(answers[2]["path"]).name == trials[0]["data"]["checksum"]
     for trial in trials:
-        trial["data"]["path"] = str(prepared)
+        trial["data"] = trial["data"] | {"path": str(prepared)}
     for index, record in LocalExecutor(1).map("dpcompare.trial:run_trial", trials):
         assert compared(answers[index]["record"]) == compared(record)
 
@@ -245,26 +326,6 @@ def test_data_that_nobody_has_fail_the_trial(cluster: None, prepared: Path) -> N
     failure = run_all(f"{OWN}:train_and_look", [trial], 1)[0]
     assert isinstance(failure, WorkerFailure)
     assert failure.reason.startswith(f"DpcompareError: the data set {prepared} is gone, or has ch")
-
-
-# --- requests that are wrong ---------------------------------------------------------------------
-
-
-def test_without_ray_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UsageError, match=r"pip install 'dpcompare\[ray\]'"):
-        RayExecutor()
-
-
-def test_fewer_than_one_worker_is_refused() -> None:
-    with pytest.raises(UsageError, match="at least 1, got 0"):
-        RayExecutor(0)
-
-
-def test_an_address_goes_with_ray(tmp_path: Path) -> None:
-    result = CliRunner().invoke(cli, ["run-study", "quickstart", "--ray-address", "auto"])
-    assert isinstance(result.exception, UsageError)
-    assert str(result.exception) == "--ray-address goes with --executor ray"
 
 
 # --- the command ---------------------------------------------------------------------------------
