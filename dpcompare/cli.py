@@ -4,6 +4,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,18 @@ def cli() -> None:
 @click.option(
     "--workers", type=int, help="Worker processes [default: one per core, as far as memory allows]."
 )
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="Where trials run: processes of this machine, or a Ray cluster.",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="Of a running cluster: auto or HOST:PORT [default: RAY_ADDRESS, or one of its own].",
+)
 @click.option("--retry-failed", is_flag=True, help="Run trials again that failed before.")
 @click.option(
     "--devices", type=click.IntRange(1), default=1, show_default=True, help="Devices per trial."
@@ -132,6 +145,8 @@ def run_study(
     epsilons: list[str] | None,
     mechanisms: list[str] | None,
     workers: int | None,
+    executor: str,
+    ray_address: str | None,
     retry_failed: bool,
     devices: int,
     checkpoint_minutes: float,
@@ -151,6 +166,8 @@ def run_study(
 
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, got {workers}")
+    if ray_address is not None and executor != "ray":
+        raise UsageError("--ray-address goes with --executor ray")
     chosen = studies.select(
         studies.load(study),
         data_path=data,
@@ -162,6 +179,7 @@ def run_study(
     if dry_run:
         click.echo(conduct.dry_run(chosen, how))
         return
+    how = replace(how, executor=_cluster(executor, workers, ray_address))
     folder = out or Path("results") / chosen.name
     failed = conduct.run(chosen, folder, how, click.echo)
     if failed:
@@ -170,6 +188,15 @@ def run_study(
             "complete, and the same command with --retry-failed tries these again. Records: "
             f"{folder}/trials.jsonl"
         )
+
+
+def _cluster(executor: str, workers: int | None, ray_address: str | None) -> Any:
+    """What runs trials elsewhere than in processes of this machine."""
+    if executor == "local":
+        return None
+    from dpcompare.ray_executor import RayExecutor
+
+    return RayExecutor(workers, ray_address)
 
 
 @cli.command()

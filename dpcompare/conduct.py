@@ -27,12 +27,14 @@ class How:
         retry_failed: run trials again that failed before.
         devices: that share each trial.
         checkpoint_minutes: the time between two checkpoints of a trial.
+        executor: where trials run; None for worker processes of this machine.
     """
 
     workers: int | None = None
     retry_failed: bool = False
     devices: int = 1
     checkpoint_minutes: float = 10.0
+    executor: runner.Executor | None = None
 
 
 def run(study: Study, path: Path, how: How, say: Say) -> int:
@@ -91,9 +93,12 @@ def _run_missing(
         failed_before = folder.failed_ids() & set(identities)
     settled = done | failed_before
     missing = [c for c, i in zip(configurations, identities, strict=True) if i not in settled]
-    count, shortage = worker_count(missing, how.workers)
-    if shortage:
-        say(shortage)
+    executor = how.executor
+    if executor is None:
+        count, shortage = worker_count(missing, how.workers)
+        if shortage:
+            say(shortage)
+        executor = runner.LocalExecutor(count)
     for trial in done:  # a kill may have come between its record and this
         checkpoints.remove(folder.checkpoints, trial)
 
@@ -109,7 +114,7 @@ def _run_missing(
             identities,
             settled,
             store,
-            runner.LocalExecutor(count),
+            executor,
             FUNCTIONS[study.kind],
             _failed,
             bar,

@@ -122,7 +122,7 @@ class LocalExecutor:
         tell = progress if progress is not None else lambda index, fraction: None
         cores = usable_cores()
         workers: list[_Worker] = []
-        with _sigterm_exits():
+        with sigterm_exits():
             try:
                 for place in range(min(self.workers, len(pending))):
                     workers.append(_Worker(function, cores[place % len(cores)]))
@@ -265,21 +265,39 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sigterm_exits() -> Iterator[None]:
+def sigterm_exits() -> Iterator[None]:
     """Make SIGTERM raise SystemExit, so that ``finally`` blocks run, unless it has a handler."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     if not in_main_thread or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
 
+    code = 128 + signal.SIGTERM  # what a shell reports for a death by this signal
+    arrived = False
+
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)  # what a shell reports for a death by this signal
+        nonlocal arrived
+        arrived = True
+        raise SystemExit(code)
 
     signal.signal(signal.SIGTERM, leave)
     try:
         yield
+    except SystemExit:
+        if arrived:  # a library that waits (Ray) may have raised it with another code
+            raise SystemExit(code) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def settle() -> None:
+    """Make this process, which is on its core already, fit for trials; before heavy imports."""
+    os.environ.update(ONE_THREAD)
+    use_cache()
+    # What a mechanism prints stays visible, but out of the output of the command that runs it.
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
 
 
 def _work(connection: Connection, function: str, core: int) -> None:
@@ -288,11 +306,7 @@ def _work(connection: Connection, function: str, core: int) -> None:
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    os.environ.update(ONE_THREAD)
-    use_cache()
-    # What a mechanism prints stays visible, but out of the output of the command that runs it.
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
+    settle()
     try:
         run_trial = pkgutil.resolve_name(function)
     except Exception as error:

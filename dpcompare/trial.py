@@ -264,7 +264,8 @@ def run_trial(
 
 def _checkpoints(configuration: Configuration) -> Checkpoints | None:
     run = configuration.get("run")
-    if not run or not run["checkpoints"]:
+    # A node of a cluster may not see the results folder: a trial then starts anew when it is lost.
+    if not run or not run["checkpoints"] or not Path(run["checkpoints"]).parent.is_dir():
         return None
     return Checkpoints(
         Path(run["checkpoints"]),
