@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: study test check format wheel bench peers clean
+.PHONY: study test check format wheel bench scale peers clean
 
 study: $(READY)
 	$(BIN)/dpcompare run-study quickstart
@@ -37,6 +37,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/sweep.py --output benchmarks/results/sweep.csv
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/figures.py
+
+# One to forty million rows, and a study on Ray: an hour, 20 GB of disk below build/.
+scale: $(READY)
+	mkdir -p build
+	$(BIN)/python benchmarks/scale.py --folder build
+	$(BIN)/python benchmarks/ray_study.py
 
 peers: benchmarks/.peers/.ready
 
