@@ -8,6 +8,7 @@ from typing import Any
 import tomli_w
 
 from dpcompare import checkpoints, estimate, memory, runner
+from dpcompare.devices import check_devices
 from dpcompare.expansion import expand, final_trials
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, Say, write_atomically
@@ -56,6 +57,8 @@ def run(study: Study, path: Path, how: How, say: Say) -> int:
         DpcompareError: the folder cannot be written, or another run is writing to it.
     """
     planned = expand(study)
+    if how.executor is None:
+        check_devices(how.devices)
     folder = ResultsFolder(path)
     with folder.lock():
         done = _done_records(folder)

@@ -5,6 +5,8 @@ a chunk are cut into as many parts. A mesh may also span the processes of `jax.d
 them then calls the trainer with the same arguments, and reads only the rows of its own devices.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -26,15 +28,37 @@ def mesh_of(count: int) -> Mesh | None:
         UsageError: there are not that many.
     """
     there = jax.devices()
-    if not 1 <= count <= len(there):
+    _check(count, len(there), there[0].device_kind)
+    return None if count == 1 else Mesh(np.array(there[:count]), (SHARDS,))
+
+
+def check_devices(count: int) -> None:
+    """Whether a worker of this machine will find `count` devices.
+
+    Asked in a process of its own: whoever looks at a GPU holds much of its memory.
+
+    Raises:
+        UsageError: it will not.
+    """
+    if count == 1:
+        return
+    code = "import jax; d = jax.devices(); print(len(d), d[0].device_kind)"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if asked.returncode:
+        raise UsageError(f"JAX finds no device here: {asked.stderr.strip().splitlines()[-1]}")
+    there, kind = asked.stdout.splitlines()[-1].split(" ", 1)
+    _check(count, int(there), kind)
+
+
+def _check(count: int, there: int, kind: str) -> None:
+    if not 1 <= count <= there:
         hint = ""
-        if there[0].platform == "cpu":
+        if kind == "cpu":
             hint = f"; XLA_FLAGS=--xla_force_host_platform_device_count={count} makes a CPU be many"
         raise UsageError(
-            f"devices must lie between 1 and {len(there)}, which is what JAX finds here "
-            f"({there[0].device_kind}), got {count}{hint}"
+            f"devices must lie between 1 and {there}, which is what JAX finds here ({kind}), got "
+            f"{count}{hint}"
         )
-    return None if count == 1 else Mesh(np.array(there[:count]), (SHARDS,))
 
 
 def replicated(tree: Any, mesh: Mesh | None) -> Any:

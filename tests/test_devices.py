@@ -9,8 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpcompare import conduct, trial
 from dpcompare.devices import mesh_of
 from dpcompare.errors import UsageError
+from dpcompare.expansion import expand
+from dpcompare.results import ResultsFolder
+from dpcompare.study import load
+from tests import tiny_studies as tiny
 from tests.sharded_training import MECHANISMS
 
 DEVICES = 4
@@ -101,3 +106,29 @@ def test_more_devices_than_there_are_is_an_error():
     with pytest.raises(UsageError, match=r"devices must lie between 1 and \d+.*got 999"):
         mesh_of(999)
     assert mesh_of(1) is None
+
+
+def test_a_run_with_too_many_devices_is_refused_before_anything_is_recorded(tmp_path):
+    study = tiny.study(tmp_path)
+    with pytest.raises(UsageError, match=r"devices must lie between 1 and \d+.*got 999"):
+        conduct.run(study, tmp_path / "results", conduct.How(devices=999), print)
+    assert not (tmp_path / "results").exists()
+
+
+def test_a_study_on_two_devices_says_so_in_its_records(tmp_path):
+    study = tiny.write(tmp_path, tiny.content(tiny.DP_SGD, tiny.NON_PRIVATE))
+    command = ["-m", "dpcompare", "run-study", str(study), "--devices", "2", "--workers", "1"]
+    done = subprocess.run(
+        [sys.executable, *command, "--out", str(tmp_path / "two")],
+        env=os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    records = ResultsFolder(tmp_path / "two").records()
+    assert [record["diagnostics"]["devices"] for record in records] == [2, 2]
+    one = [trial.run_trial(configuration) for configuration in expand(load(str(study)))]
+    auc = {record["id"]: record["test"]["auc"] for record in one}
+    for record in records:
+        assert record["test"]["auc"] == pytest.approx(auc[record["id"]], abs=1e-3)
