@@ -1,7 +1,6 @@
 """Trials in actors of a real Ray cluster on the loopback interface."""
 
 import contextlib
-import glob
 import importlib.util
 import os
 import shutil
@@ -70,16 +69,24 @@ def test_no_cluster_at_the_address() -> None:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[None]:
+def temporary() -> Iterator[Path]:
+    """A folder of temporary files of these tests; its name is short enough for sockets in it."""
+    folder = Path(tempfile.mkdtemp(prefix="t", dir="/tmp"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", str(folder))
+        yield folder
+    assert list(folder.iterdir()) == [], "neither of the cluster nor of shipped data"
+    folder.rmdir()
+
+
+@pytest.fixture(scope="module")
+def cluster(temporary: Path) -> Iterator[None]:
     """This process is connected to a cluster with two CPUs, which every executor finds."""
     with RayExecutor(2)._own_cluster():
+        processes = psutil.Process().children(recursive=True)
         yield
-    assert leftovers() == []
-
-
-def leftovers() -> list[str]:
-    """Folders of own clusters and of shipped data."""
-    return glob.glob(f"{tempfile.gettempdir()}/dpcompare-*")
+    assert not any(is_alive(process) for process in processes)
 
 
 def run_all(
@@ -288,6 +295,7 @@ def seen_by_the_driver_only(prepared: Path) -> Iterator[str]:
 
 def test_data_are_read_where_they_are_seen_or_shipped_once_and_removed(
     cluster: None,
+    temporary: Path,
     prepared: Path,
     seen_by_the_driver_only: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -301,13 +309,13 @@ def test_data_are_read_where_they_are_seen_or_shipped_once_and_removed(
     from_here = ray_executor.parts_of
     monkeypatch.setattr(ray_executor, "parts_of", parts_of)
     monkeypatch.setattr("dpcompare.shipped_data.BYTES_OF_A_PART", 10_000)
-    before = leftovers()
+    before = list(temporary.iterdir())
     trials = tiny.trials(prepared.parent, data={"source": str(prepared)}, seeds=4)
     for trial in trials[2:]:
         trial["data"] = trial["data"] | {"path": seen_by_the_driver_only}
     answers = run_all(f"{OWN}:train_and_look", trials)
     assert shipped == [Path(seen_by_the_driver_only)]
-    assert leftovers() == before
+    assert list(temporary.iterdir()) == before
     files = {file.name: file.stat().st_size for file in prepared.iterdir()}
     assert max(files.values()) > 20_000, "of several parts"
     assert all(answer["files"] == files for answer in answers.values())
