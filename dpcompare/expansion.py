@@ -8,6 +8,7 @@ from typing import Any
 
 from dpcompare import __version__, data
 from dpcompare.candidates import Trial, chosen_candidates
+from dpcompare.data.toml_table import shown
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
 from dpcompare.label_mechanism import LabelMechanism
@@ -34,6 +35,12 @@ from dpcompare.trial import (
 GIVEN = "--data"
 """The source of a study whose data set the command line must name."""
 
+MOST_TRIALS = 100_000
+"""Making the list of more would take minutes, and running them years: a number is mistyped."""
+
+MOST_STEPS = 10**12
+"""More steps would take years, and computing with them is not exact."""
+
 
 def expand(study: Study) -> list[Configuration]:
     """The trials of a study, in the order in which they should run.
@@ -44,6 +51,7 @@ def expand(study: Study) -> list[Configuration]:
         DpcompareError: the data set cannot be read.
     """
     with located(study.source):
+        _check_number(study)
         settings = _data_settings(study)
         _check_model(study.model, settings["columns"])
         unique: dict[str, Configuration] = {}
@@ -57,6 +65,25 @@ def expand(study: Study) -> list[Configuration]:
                             _check_curve(labels, configuration)
                             unique.setdefault(identity(configuration), configuration)
     return list(unique.values())
+
+
+def _check_number(study: Study) -> None:
+    """Refuse a study of more than MOST_TRIALS trials.
+
+    Raises:
+        UsageError: it is one, or a table over epsilon ends too early.
+    """
+    number = 0.0
+    for entry in study.entries:
+        with located(f"mechanism {entry.label!r}"):
+            for epsilon in _epsilons_of(entry, study):
+                candidates = math.prod(len(values) for values in _lists(entry, epsilon).values())
+                number += study.seeds * (entry.private_selection or candidates)
+    if number > MOST_TRIALS:
+        raise UsageError(
+            f"it has {number:,.0f} trials (mechanisms, times epsilons, times seeds, times "
+            f"candidates), and a study may have at most {MOST_TRIALS:,}"
+        )
 
 
 def _trials(
@@ -202,8 +229,11 @@ def _data_settings(study: Study) -> dict[str, Any]:
             "it runs on a prepared data set: name one with --data DIR (to make one: "
             "dpcompare prepare SCHEMA SOURCE... DIR)"
         )
-    path = Path(settings["source"]).resolve()
-    dataset = data.load_prepared(path)
+    try:
+        path = Path(settings["source"]).resolve()
+        dataset = data.load_prepared(path)
+    except (OSError, RuntimeError) as error:  # a name too long, or a link to itself
+        raise UsageError(f"data.source {shown(settings['source'])}: {error}") from error
     parts = _lengths(dataset.parts(study.task, split))
     return {
         "source": "prepared",
@@ -223,17 +253,22 @@ def _lengths(parts: Iterable[slice]) -> list[int]:
 
 def _candidates(entry: Entry, epsilon: float) -> Iterator[dict[str, Any]]:
     """Every combination of the values to tune, at one epsilon."""
+    lists = _lists(entry, epsilon)
+    for chosen in product(*lists.values()):
+        yield dict(zip(lists, chosen, strict=True))
+
+
+def _lists(entry: Entry, epsilon: float) -> dict[str, list[Any]]:
+    """The values to tune, at one epsilon, by the key that they stand under."""
     values = {f"training.{key}": value for key, value in entry.training.items()}
     values |= entry.parameters
     at = {key: at_epsilon(value, epsilon, key) for key, value in values.items()}
     defaults = parameter_defaults(entry.plugin.factory)
-    lists = {
+    return {
         key: value
         for key, value in at.items()
         if isinstance(value, list) and not isinstance(defaults.get(key), list)
     }
-    for chosen in product(*lists.values()):
-        yield dict(zip(lists, chosen, strict=True))
 
 
 def _configuration(
@@ -258,6 +293,7 @@ def _configuration(
         training["examples"] = 0  # all of them, however it was written
     if steps:
         training["epochs"] = _epochs(steps, training["batch_size"], examples)
+    _check_steps(training, examples)
     delta = default_delta(examples) if study.delta is None else study.delta
     check_delta(delta, examples, allow_large_delta=study.allow_large_delta)
     model = dict(study.model)
@@ -300,6 +336,15 @@ def _epochs(steps: int, batch_size: int, examples: int) -> float:
     if steps < 0:
         raise UsageError(f"training.steps must be at least 1, or 0 to take epochs, got {steps}")
     return steps * batch_size / examples
+
+
+def _check_steps(training: dict[str, Any], examples: int) -> None:
+    steps = training["epochs"] * examples / max(1, training["batch_size"])
+    if steps > MOST_STEPS:
+        raise UsageError(
+            f"training.epochs {training['epochs']:g} are {steps:.3g} steps; a trial may have at "
+            f"most {MOST_STEPS:,}"
+        )
 
 
 def _examples(wanted: int, there: int) -> int:

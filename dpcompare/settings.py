@@ -5,11 +5,13 @@ Every check raises a UsageError that names the file, the key and what is allowed
 
 import math
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from dpcompare.catalog import near_miss
+from dpcompare.data.toml_table import shown, shown_key
 from dpcompare.errors import UsageError
 
 LISTS: dict[str, type] = {"tower": int}
@@ -58,13 +60,14 @@ def _epsilon_table(rows: list[dict[str, Any]], default: Any, key: str, where: st
         if not ("value" in row and set(row) <= {"value", "epsilon_up_to"}):
             raise UsageError(
                 f"{where}: {key}: a table over epsilon has rows {{epsilon_up_to = ..., value = "
-                f"...}}, the last without epsilon_up_to; got {row}"
+                f"...}}, the last without epsilon_up_to; got {shown(row)}"
             )
         limit = row.get("epsilon_up_to", math.inf)
-        if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > reached:
+        number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if not (number and float(limit) > reached):
             raise UsageError(
                 f"{where}: {key}: epsilon_up_to must be above 0 and grow from row to row, "
-                f"got {limit!r} after {reached:g}"
+                f"got {shown(limit)} after {reached:g}"
             )
         reached = float(limit)
         value = _candidates(row["value"], default, key, where)
@@ -124,19 +127,31 @@ def check_kind(value: Any, kind: type, where: str) -> None:
     if fits and kind is float and not abs(value) <= sys.float_info.max:  # also catches nan
         fits = False
     if not fits:
-        raise UsageError(f"{where} must be {KINDS.get(kind, kind.__name__)}, got {value!r}")
+        raise UsageError(f"{where} must be {KINDS.get(kind, kind.__name__)}, got {shown(value)}")
 
 
-def check_choice(value: str, allowed: Sequence[str], where: str) -> None:
-    """Refuse a value that is not one of `allowed`.
+def check_choice(value: Any, allowed: Sequence[str], where: str) -> None:
+    """Refuse a value that is not one of the texts `allowed`.
 
     Raises:
         UsageError: it is not, with the nearest one that is.
     """
+    check_kind(value, str, where)
     if value not in allowed:
         raise UsageError(
-            f"{where} must be one of {', '.join(allowed)}, got {value!r}{near_miss(value, allowed)}"
+            f"{where} must be one of {', '.join(allowed)}, got {shown(value)}"
+            f"{near_miss(value, allowed)}"
         )
+
+
+def check_line(text: str, where: str) -> None:
+    """Refuse a text that tables and figures cannot show in one line.
+
+    Raises:
+        UsageError: it holds a line break or another control character.
+    """
+    if any(unicodedata.category(character) in ("Cc", "Zl", "Zp") for character in text):
+        raise UsageError(f"{where} must be one line without control characters, got {shown(text)}")
 
 
 def check_keys(content: Any, allowed: Iterable[str], where: str, prefix: str) -> None:
@@ -147,10 +162,10 @@ def check_keys(content: Any, allowed: Iterable[str], where: str, prefix: str) ->
     """
     known = list(allowed)
     if not isinstance(content, dict):
-        raise UsageError(f"{where}: {prefix.rstrip('.')} must be a table, got {content!r}")
+        raise UsageError(f"{where}: {prefix.rstrip('.')} must be a table, got {shown(content)}")
     for key in content:
         if key not in known:
             raise UsageError(
-                f"{where}: unknown key {prefix}{key}{near_miss(key, known)}; allowed are: "
-                f"{', '.join(known)}"
+                f"{where}: unknown key {prefix}{shown_key(key)}{near_miss(key, known)}; "
+                f"allowed are: {', '.join(known)}"
             )

@@ -1,7 +1,6 @@
 """Studies: a TOML file says what to ask; :mod:`dpcompare.expansion` makes trials of it."""
 
 import sys
-import tomllib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,11 +8,20 @@ from typing import Any
 
 from dpcompare import catalog, tasks
 from dpcompare.catalog import near_miss
+from dpcompare.data.toml_table import parse_toml, shown
 from dpcompare.errors import UsageError
 from dpcompare.mechanism import Mechanism, Plugin, find, parameter_defaults
 from dpcompare.metric_sets import metric_set
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
-from dpcompare.settings import check_choice, check_keys, check_kind, located, scalar, setting
+from dpcompare.settings import (
+    check_choice,
+    check_keys,
+    check_kind,
+    check_line,
+    located,
+    scalar,
+    setting,
+)
 from dpcompare.sweeps import split_label, walked
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -103,6 +111,13 @@ EPSILONS = [0.1, 0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 30.0, 50.0]
 """The epsilons of the paper's Figure 5, and of a study that names none."""
 
 
+MOST_CANDIDATES = 10_000
+"""The largest mean number of candidates of a private selection."""
+
+_LONGEST_NAME = 1000
+_LONGEST_LABEL = 200
+
+
 @dataclass(frozen=True)
 class Entry:
     """One curve of a study: a mechanism with its parameters and its own training settings.
@@ -171,11 +186,7 @@ def load(name: str) -> Study:
         UsageError: there is none, or the file is not a valid study: with file and key.
     """
     text, where = source_text(name)
-    try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where} is not valid TOML: {error}") from error
-    return _parse(content, where, Path(name).stem)
+    return _parse(parse_toml(text, where), where, Path(name).stem)
 
 
 def source_text(name: str) -> tuple[str, str]:
@@ -184,14 +195,14 @@ def source_text(name: str) -> tuple[str, str]:
     if name in bundled:
         return bundled[name].read_text(), f"study {name!r}"
     path = Path(name)
-    if path.is_dir():
-        raise UsageError(f"study {name!r} is a folder; name a TOML file in it")
-    if not path.is_file():
-        raise UsageError(
-            f"study {name!r}{near_miss(name, bundled)} is neither a file nor a bundled study; "
-            f"bundled are: {', '.join(bundled)}"
-        )
     try:
+        if path.is_dir():
+            raise UsageError(f"study {name!r} is a folder; name a TOML file in it")
+        if not path.is_file():
+            raise UsageError(
+                f"study {name!r}{near_miss(name, bundled)} is neither a file nor a bundled study; "
+                f"bundled are: {', '.join(bundled)}"
+            )
         return path.read_text(encoding="utf-8-sig"), str(path)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
@@ -211,6 +222,7 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
             check_choice(content[key], allowed, f"{where}: {key}")
     with located(f"{where}: task"):
         task = tasks.find(content["task"], content.get("cap"))
+    check_line(content.get("title", ""), f"{where}: title")
     metrics = metric_set(task.name)
     metric = content.get("metric", metrics.main)
     check_choice(metric, metrics.names, f"{where}: metric")
@@ -232,6 +244,8 @@ def _parse(content: dict[str, Any], where: str, name: str) -> Study:
     if sections["model"]["min_count"] < 1:
         got = sections["model"]["min_count"]
         raise UsageError(f"{where}: model.min_count must be at least 1, got {got}")
+    if "\0" in sections["data"]["source"]:
+        raise UsageError(f"{where}: data.source must not hold a zero character")
     delta = content.get("delta")
     return Study(
         name=name,
@@ -279,8 +293,8 @@ def parse_epsilons(values: Iterable[Any], where: str) -> tuple[float, ...]:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not (number and 0 < value <= sys.float_info.max):  # also refuses nan
             raise UsageError(
-                f"{where}: an epsilon must be a finite number above 0, got {value!r}; no privacy "
-                "(epsilon infinite) is the mechanism 'non-private'"
+                f"{where}: an epsilon must be a finite number above 0, got {shown(value)}; no "
+                "privacy (epsilon infinite) is the mechanism 'non-private'"
             )
         epsilons.add(float(f"{value:.12g}"))  # so that 0.1 + 0.2 and 0.3 are one
     if not epsilons:
@@ -290,6 +304,7 @@ def parse_epsilons(values: Iterable[Any], where: str) -> tuple[float, ...]:
 
 def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) -> Iterator[Entry]:
     labels: set[str] = set()
+    plugins: dict[str, Plugin] = {}  # finding one takes longer than all the rest
     for index, content in enumerate(mechanisms, 1):
         place = f"{where}: mechanisms[{index}]"
         if not isinstance(content, dict) or "name" not in content:
@@ -297,10 +312,12 @@ def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) ->
         check_kind(content["name"], str, f"{place}: name")
         label = content.get("label", content["name"])
         check_kind(label, str, f"{place}: label")
-        if not label or "," in label:  # `--mechanisms` separates labels by commas
-            raise UsageError(f"{place}: label must be a text without commas, got {label!r}")
+        if content["name"] not in plugins:
+            plugins[content["name"]] = _plugin(content["name"], place)
+        plugin = plugins[content["name"]]
         for values in walked({"label": label} | content, place):
-            entry = _entry(values, training, place)
+            _check_label(values["label"], place)
+            entry = _entry(values, plugin, training, place)
             if entry.label in labels:
                 raise UsageError(
                     f"{place}: two mechanisms are called {entry.label!r}; give one a label of its "
@@ -310,11 +327,33 @@ def _entries(mechanisms: Sequence[Any], training: dict[str, Any], where: str) ->
             yield entry
 
 
-def _entry(content: dict[str, Any], training: dict[str, Any], place: str) -> Entry:
+def _plugin(name: str, place: str) -> Plugin:
+    with located(place):
+        try:
+            if len(name) > _LONGEST_NAME:
+                raise UsageError(f"mechanism {shown(name)} is unknown: its name is too long")
+            return find(name)
+        except OSError as error:
+            raise UsageError(f"mechanism {name!r} cannot be read: {error.strerror}") from error
+
+
+def _check_label(label: str, place: str) -> None:
+    check_line(label, f"{place}: label")
+    # `--mechanisms` separates labels by commas and takes the spaces around them away
+    if not label or "," in label or label != label.strip():
+        raise UsageError(
+            f"{place}: label must be a text without commas and without spaces around it, got "
+            f"{shown(label)}"
+        )
+    if len(label) > _LONGEST_LABEL:
+        raise UsageError(
+            f"{place}: label must have at most {_LONGEST_LABEL} characters, got {shown(label)}"
+        )
+
+
+def _entry(content: dict[str, Any], plugin: Plugin, training: dict[str, Any], place: str) -> Entry:
     values = dict(content)
     name, label = values.pop("name"), values.pop("label")
-    with located(place):
-        plugin = find(name)
     parameters = parameter_defaults(plugin.factory)
     if taken := [key for key in parameters if key in OF_STUDIES]:
         raise UsageError(
@@ -331,10 +370,10 @@ def _entry(content: dict[str, Any], training: dict[str, Any], place: str) -> Ent
                     "not; leave it out"
                 )
     selection = scalar(values.get("private_selection", 0.0), 0.0, "private_selection", place)
-    if selection and selection < 1:
+    if selection and not 1 <= selection <= MOST_CANDIDATES:
         raise UsageError(
-            f"{place}: private_selection is a mean number of candidates, at least 1, or 0 for a "
-            f"choice that epsilon does not count; got {selection:g}"
+            f"{place}: private_selection is a mean number of candidates, at least 1 and at most "
+            f"{MOST_CANDIDATES:,}, or 0 for a choice that epsilon does not count; got {selection:g}"
         )
     own, default = values.pop("training", {}), DEFAULTS["training"]
     check_keys(own, default, place, "training.")
@@ -404,8 +443,8 @@ def select(
 def _number(text: Any, where: str) -> float:
     try:
         return float(text)
-    except (TypeError, ValueError):
-        raise UsageError(f"{where}: {text!r} is not a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise UsageError(f"{where}: {shown(text)} is not a number") from None
 
 
 def resolved(study: Study) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dpcompare.data.toml_table import shown, shown_key
 from dpcompare.errors import UsageError
 
 _LABEL = re.compile(
@@ -34,9 +35,9 @@ def walked(content: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
     lists = _lists(content["sweep"], where)
     own = values.get("training", {})
     if not isinstance(own, dict):
-        raise UsageError(f"{where}: training must be a table, got {own!r}")
+        raise UsageError(f"{where}: training must be a table, got {shown(own)}")
     for key in lists:
-        if key in ("name", "label"):
+        if key in ("name", "label", "sweep"):
             raise UsageError(f"{where}: {key} cannot be swept; give each an entry of its own")
         inside = key.startswith(_TRAINING)
         if (key.removeprefix(_TRAINING) in own) if inside else (key in values):
@@ -59,27 +60,31 @@ def walked(content: dict[str, Any], where: str) -> Iterator[dict[str, Any]]:
 def _lists(sweep: Any, where: str) -> dict[str, list[Any]]:
     example = "such as sweep = { clip_norm = [1.0, 10.0] }"
     if not (isinstance(sweep, dict) and sweep):
-        raise UsageError(f"{where}: sweep must be a table of lists, {example}; got {sweep!r}")
+        raise UsageError(f"{where}: sweep must be a table of lists, {example}; got {shown(sweep)}")
     training = sweep.get("training", {})
     if not isinstance(training, dict):
-        raise UsageError(f"{where}: sweep.training must be a table of lists, got {training!r}")
+        raise UsageError(f"{where}: sweep.training must be a table of lists, got {shown(training)}")
     lists = {key: value for key, value in sweep.items() if key != "training"}
-    lists |= {f"{_TRAINING}{key}": value for key, value in training.items()}
+    for key, value in training.items():
+        if f"{_TRAINING}{key}" in lists:
+            raise UsageError(f"{where}: sweep names {_TRAINING}{shown_key(key)} twice")
+        lists[f"{_TRAINING}{key}"] = value
     for key, value in lists.items():
+        place = f"sweep.{shown_key(key)}"
         if not (isinstance(value, list) and value):
-            raise UsageError(f"{where}: sweep.{key} must be a list of values, got {value!r}")
+            raise UsageError(f"{where}: {place} must be a list of values, got {shown(value)}")
         if not all(isinstance(item, int | float | str) for item in value):
             raise UsageError(
-                f"{where}: sweep.{key} must list numbers or texts, no lists or tables; got "
-                f"{value!r}"
+                f"{where}: {place} must list numbers or texts, no lists or tables; got "
+                f"{shown(value)}"
             )
         if any(isinstance(item, str) and re.search(r"[\s(),]", item) for item in value):
             raise UsageError(
-                f"{where}: texts of sweep.{key} name curves, so they must be without spaces, "
-                f"commas and brackets, got {value!r}; give each an entry with a label instead"
+                f"{where}: texts of {place} name curves, so they must be without spaces, "
+                f"commas and brackets, got {shown(value)}; give each an entry with a label instead"
             )
     if len({len(value) for value in lists.values()}) > 1:
-        found = ", ".join(f"{key} {len(value)}" for key, value in lists.items())
+        found = ", ".join(f"{shown_key(key)} {len(value)}" for key, value in lists.items())
         raise UsageError(
             f"{where}: the lists of a sweep are walked together, so they need equal lengths; got "
             f"{found}"

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 
 import pytest
 import tomli_w
@@ -162,6 +163,7 @@ def test_tasks_choose_their_own_metric(tmp_path):
 
 def test_files_that_cannot_be_read(tmp_path):
     refused(tmp_path / "absent.toml", "absent.toml", "neither a file nor a bundled study")
+    refused("x" * 5000, "cannot be read: File name too long")
     refused("quikstart", "did you mean 'quickstart'", "bundled are: ")
     refused(tmp_path, "is a folder")
     garbage = tmp_path / "garbage.toml"
@@ -241,7 +243,10 @@ MISTAKES = {
     "decay": ({"training": {"decay": "slow"}}, "decay must be one of cosine, constant"),
     "learning rate": ({"training": {"learning_rate": 0}}, "learning_rate must be above 0"),
     "learning rate inf": ({"training": {"learning_rate": math.inf}}, "training.learning_rate"),
-    "huge number": ({"training": {"learning_rate": 10**400}}, "learning_rate must be a finite"),
+    "huge number": (
+        {"training": {"learning_rate": 10**400}},
+        "training.learning_rate: a whole number must lie between -2**63 and 2**64 - 1",
+    ),
     "momentum": ({"training": {"momentum": 1}}, "momentum must be in [0, 1)"),
     "batch size": ({"training": {"batch_size": 0}}, "batch_size", "at least 1"),
     "batch size true": ({"training": {"batch_size": True}}, "training.batch_size", "whole number"),
@@ -312,7 +317,7 @@ MISTAKES = {
         "mechanisms[1]: training.batch_size must be a whole number",
     ),
     "own batch above n": (
-        {"mechanisms": [NON_PRIVATE, {**DP_SGD, "training": {"batch_size": 10**30}}]},
+        {"mechanisms": [NON_PRIVATE, {**DP_SGD, "training": {"batch_size": 10**18}}]},
         "mechanism 'dp-sgd'",
         "batch_size",
         "at most 1,603",
@@ -341,6 +346,52 @@ MISTAKES = {
     ),
     "empty label": ({"mechanisms": [{**DP_SGD, "label": ""}]}, "mechanisms[1]: label must be"),
     "label with commas": ({"mechanisms": [{**DP_SGD, "label": "a,b"}]}, "without commas"),
+    "unknown key of two lines": ({"a\nb": 1}, "unknown key 'a\\nb'"),
+    "title of two lines": ({"title": "a\nb"}, "title must be one line", "'a\\nb'"),
+    "source with a zero": ({"data": {"source": "a\0"}}, "data.source must not hold a zero"),
+    "source too long": ({"data": {"source": "x" * 5000}}, "data.source 'xxx", "name too long"),
+    "table limit of many digits": (
+        {"training": {"epochs": [{"epsilon_up_to": 10**400, "value": 1}]}},
+        "training.epochs[1].epsilon_up_to: a whole number must lie between",
+    ),
+    "table limits that are one number": (
+        {
+            "training": {
+                "epochs": [
+                    {"epsilon_up_to": 2**53, "value": 1},
+                    {"epsilon_up_to": 2**53 + 1, "value": 2},
+                ]
+            }
+        },
+        "training.epochs: epsilon_up_to must be above 0 and grow from row to row",
+    ),
+    "value of many entries": ({"seeds": list(range(5000))}, "seeds must be a whole number", "..."),
+    "too many trials": ({"seeds": 10**12}, "trials", "at most 100,000"),
+    "too many candidates": (
+        {"training": {key: [0.1, 0.2] * 500 for key in ("learning_rate", "momentum", "epochs")}},
+        "it has 1,000,000,000 trials",
+    ),
+    "too many steps": ({"training": {"steps": 10**15}}, "1e+15 steps; a trial may have at most"),
+    "too many epochs": ({"training": {"epochs": 1e308}}, "training.epochs 1e+308 are inf steps"),
+    "mechanism file with a long name": (
+        {"mechanisms": [{"name": "x" * 300 + ".py:Mine"}]},
+        "mechanisms[1]: mechanism 'xxx",
+        "cannot be read: File name too long",
+    ),
+    "mechanism with a longer name": (
+        {"mechanisms": [{"name": "x" * 5000}]},
+        "mechanisms[1]: mechanism 'xxx",
+        "its name is too long",
+    ),
+    "label of two lines": ({"mechanisms": [{**DP_SGD, "label": "a\nb"}]}, "label must be one line"),
+    "label with spaces around": (
+        {"mechanisms": [{**DP_SGD, "label": "a "}]},
+        "label must be a text without commas and without spaces around it, got 'a '",
+    ),
+    "label too long": (
+        {"mechanisms": [{**DP_SGD, "label": "a" * 201}]},
+        "label must have at most 200 characters",
+    ),
     "label a number": ({"mechanisms": [{**DP_SGD, "label": 1}]}, "label must be text"),
     "sweep a list": (
         {"mechanisms": [{**DP_SGD, "label": "a", "sweep": [1.0]}]},
@@ -392,6 +443,29 @@ MISTAKES = {
         {"mechanisms": [{"name": "dp-sgd", "sweep": {"clip_norm": ["2"]}}]},
         "mechanisms[1]: clip_norm must be a finite number",
     ),
+    "sweep of sweeps": (
+        {"mechanisms": [{"name": "dp-sgd", "sweep": {"sweep": [1, 2]}}]},
+        "mechanisms[1]: sweep cannot be swept",
+    ),
+    "swept twice": (
+        {
+            "mechanisms": [
+                {
+                    "name": "dp-sgd",
+                    "sweep": {"training": {"epochs": [1]}, "training.epochs": [2]},
+                }
+            ]
+        },
+        "mechanisms[1]: sweep names training.epochs twice",
+    ),
+    "own neighboring a number": (
+        {"mechanisms": [{**DP_SGD, "neighboring": 3}]},
+        "mechanisms[1]: neighboring must be text, got 3",
+    ),
+    "selection above all": (
+        {"mechanisms": [{**DP_SGD, "private_selection": 1e300}]},
+        "mechanisms[1]: private_selection is a mean number of candidates, at least 1 and at most",
+    ),
     "own neighboring": (
         {"mechanisms": [{**DP_SGD, "neighboring": "replace-two"}]},
         "mechanisms[1]: neighboring must be one of zero-out",
@@ -430,6 +504,35 @@ def test_every_mistake_is_named_with_file_key_and_what_is_allowed(tmp_path, mist
     assert "\n" not in message
 
 
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a = " + "[" * 5000, "is nested more than 20 levels deep"),
+        ("a = " + "{a = " * 5000, "is nested more than 20 levels deep"),
+        ("task" + ".a" * 800 + " = 1", "is nested more than 20 levels deep"),
+        ("seeds = " + "1" * 5000, "holds a number with thousands of digits"),
+        ("data.seed = 0x" + "f" * 5000, "data.seed: a whole number must lie between -2**63 and"),
+    ],
+)
+def test_text_that_would_break_a_parser(tmp_path, text, part):
+    path = tmp_path / "deep.toml"
+    path.write_text(text)
+    refused(path, "deep.toml", part)
+
+
+def test_a_table_may_be_nested_as_deeply_as_any_study_needs(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text("unknown = " + "[" * 18 + "1" + "]" * 18)
+    refused(path, "deep.toml: unknown key unknown")
+
+
+def test_many_entries_of_one_mechanism_are_read_at_once(tmp_path):
+    swept = {**RANDOMIZED_RESPONSE, "sweep": {"training": {"epochs": list(range(1, 1001))}}}
+    start = time.thread_time()
+    assert len(tiny.study(tmp_path, swept).entries) == 1000
+    assert time.thread_time() - start < 1
+
+
 def test_dates_are_of_no_allowed_type(tmp_path):
     path = tmp_path / "dates.toml"
     path.write_text("task = 'pctr'\nseeds = 1979-05-27\n")
@@ -461,6 +564,7 @@ def test_subsets(tmp_path):
         ({"epsilons": ["nan"]}, ["--epsilons", "finite number above 0", "nan"]),
         ({"epsilons": ["1", "inf"]}, ["--epsilons", "'non-private'"]),
         ({"epsilons": ["0"]}, ["--epsilons", "above 0"]),
+        ({"epsilons": [10**400]}, ["--epsilons", "is not a number"]),
         ({"epsilons": ["one"]}, ["--epsilons", "'one' is not a number"]),
         ({"epsilons": []}, ["--epsilons", "at least one"]),
         ({"mechanisms": ["dp-sdg"]}, ["--mechanisms", "dp-sgd", "did you mean 'dp-sgd'"]),

@@ -1,6 +1,5 @@
 """Patterns: one entry of a schema for many columns of a Parquet file."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -51,8 +50,16 @@ def _names(schema: Schema, file: Path) -> list[str]:
 
 
 def _fits(name: str, pattern: Column) -> bool:
-    parts = (re.escape(part) for part in pattern.name.split(ANY_TEXT))
-    return re.fullmatch(".*".join(parts), name, re.DOTALL) is not None
+    first, *middle, last = pattern.name.split(ANY_TEXT)
+    if not (name.startswith(first) and name.endswith(last)):
+        return False
+    position, end = len(first), len(name) - len(last)
+    for part in middle:  # the earliest place of each leaves the most room for the others
+        found = name.find(part, position, end)
+        if found < 0:
+            return False
+        position = found + len(part)
+    return position <= end
 
 
 def _check(schema: Schema, file: Path, matches: dict[Column, list[str]]) -> None:

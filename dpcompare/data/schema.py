@@ -3,7 +3,7 @@
 Known logs are bundled; an own log is one more TOML file. `docs/data.md` explains how to write one.
 """
 
-import tomllib
+from collections import Counter
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from dpcompare.catalog import near_miss
 from dpcompare.data.leaks import refuse_known_leaks
 from dpcompare.data.targets import LABEL_KINDS, LABEL_TYPES, LabelKind, Target, read_targets
-from dpcompare.data.toml_table import Table
+from dpcompare.data.toml_table import Table, parse_toml, shown, shown_names
 from dpcompare.errors import UsageError
 
 __all__ = [
@@ -32,6 +32,8 @@ Role = Literal["numeric", "categorical", "label", "exposure", "leak", "ignore"]
 
 ROLES: tuple[Role, ...] = get_args(Role)
 ANY_TEXT = "*"
+SMALLEST_SCALE, LARGEST_SCALE = 1e-30, 1e30
+"""Beyond these the transformed values of usual numbers leave the range of float32."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Column:
             "leak" tells the label (a column that is filled after the fact) and an "ignore" tells
             nothing: both are left out, and the manifest lists the leaks.
         integer: refuse numbers that are not whole. Numeric columns only.
-        scale: public divisor of the transformed value, > 0. Numeric columns only.
+        scale: public divisor of the transformed value, 1e-30 to 1e30. Numeric columns only.
     """
 
     name: str
@@ -194,9 +196,9 @@ def load_schema(schema: str | Path) -> Schema:
 
 def _parse(text: bytes, name: str, source: str) -> Schema:
     try:
-        content = tomllib.loads(text.decode("utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source} is not valid TOML: {error}") from error
+        content = parse_toml(text.decode("utf-8-sig"), source)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{source} is not valid TOML: it is not text in UTF-8: {error}") from error
     top = Table(content, source, "")
     top.allow("title", "rows_in_time_order", "journey", "columns", "file", "tasks")
     columns = tuple(
@@ -230,29 +232,38 @@ def _column(entry: Table) -> Column:
     if role not in ROLES:
         raise entry.error(
             "role",
-            f"must be one of {', '.join(ROLES)}, got {role!r} for {name!r}{near_miss(role, ROLES)}",
+            f"must be one of {', '.join(ROLES)}, got {shown(role)} for {shown(name)}"
+            f"{near_miss(role, ROLES)}",
         )
     for key in ("integer", "scale"):
         if key in entry.content and role != "numeric":
-            raise entry.error(key, f"is for numeric columns, but {name!r} is {role!r}")
+            raise entry.error(key, f"is for numeric columns, but {shown(name)} is {role!r}")
     scale = entry.get("scale", float, 1.0)
-    if not 0 < scale < float("inf"):
-        raise entry.error("scale", f"must be a number above 0, got {scale} for {name!r}")
+    if not SMALLEST_SCALE <= scale <= LARGEST_SCALE:  # also refuses nan
+        raise entry.error(
+            "scale",
+            f"must be a number above 0, got {scale} for {shown(name)}; allowed are "
+            f"{SMALLEST_SCALE:g} to {LARGEST_SCALE:g}",
+        )
     column = Column(name, role, entry.get("integer", bool, False), scale)
     if column.is_pattern and role in ("label", "exposure"):
-        raise entry.error("name", f"a {role} is one column, so {name!r} must not hold {ANY_TEXT!r}")
+        raise entry.error(
+            "name", f"a {role} is one column, so {shown(name)} must not hold {ANY_TEXT!r}"
+        )
     return column
 
 
 def _check(schema: Schema, top: Table, file: Table) -> None:
-    names = [column.name for column in schema.columns]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    times = Counter(column.name for column in schema.columns)
+    repeated = sorted(name for name in times if times[name] > 1)
     if repeated:
-        raise top.error("columns", f"each name may occur once, but {repeated[0]!r} is repeated")
+        raise top.error(
+            "columns", f"each name may occur once, but {shown(repeated[0])} is repeated"
+        )
     if not any(column.is_feature for column in schema.columns):
         raise top.error("columns", "needs at least one column with role numeric or categorical")
     if len(schema.separator) != 1 or not schema.separator.isascii() or schema.separator in '"\r\n':
-        raise file.error("separator", f"must be one character, got {schema.separator!r}")
+        raise file.error("separator", f"must be one character, got {shown(schema.separator)}")
     refuse_known_leaks(schema.features, top.source)
     _check_journey(schema, top)
     _check_targets(schema, top)
@@ -260,12 +271,14 @@ def _check(schema: Schema, top: Table, file: Table) -> None:
 
 
 def _check_journey(schema: Schema, top: Table) -> None:
-    names = [column.name for column in schema.columns if not column.is_pattern]
+    names = {column.name for column in schema.columns if not column.is_pattern}
     for name in schema.journey:
         if name not in names:
-            raise top.error("journey", f"{name!r} is not among the columns{near_miss(name, names)}")
+            raise top.error(
+                "journey", f"{shown(name)} is not among the columns{near_miss(name, names)}"
+            )
     if len(set(schema.journey)) < len(schema.journey):
-        raise top.error("journey", f"names a column more than once: {', '.join(schema.journey)}")
+        raise top.error("journey", f"names a column more than once: {shown_names(schema.journey)}")
 
 
 def _check_targets(schema: Schema, top: Table) -> None:
@@ -286,7 +299,7 @@ def _check_targets(schema: Schema, top: Table) -> None:
     if unused:
         raise top.error(
             "columns",
-            f"{unused[0]!r} has role label, but no task under [tasks] predicts it: "
+            f"{shown(unused[0])} has role label, but no task under [tasks] predicts it: "
             "give it a task, or the role leak",
         )
 
@@ -298,7 +311,8 @@ def _check_source(schema: Schema, top: Table, key: str, name: str | None, *roles
         raise top.error(
             key,
             f"must be a column with role {' or '.join(roles)} "
-            f"({', '.join(allowed) or 'there is none'}), got {name!r}{near_miss(name, allowed)}",
+            f"({shown_names(allowed) or 'there is none'}), got {shown(name)}"
+            f"{near_miss(name, allowed)}",
         )
 
 
@@ -307,17 +321,17 @@ def _check_exposure(schema: Schema, top: Table) -> None:
     if not exposures:
         return
     if len(exposures) > 1:
-        names = ", ".join(column.name for column in exposures)
+        names = shown_names(column.name for column in exposures)
         raise top.error("columns", f"one column may have role exposure, but {names} have it")
     if "pconvs" not in schema.tasks:
         raise top.error(
             "columns",
-            f"{exposures[0].name!r} has role exposure, which is for counts, but there is no task "
-            "pconvs under [tasks]: give it another role",
+            f"{shown(exposures[0].name)} has role exposure, which is for counts, but there is no "
+            "task pconvs under [tasks]: give it another role",
         )
     if schema.distinct:
         raise top.error(
             "columns",
-            f"{exposures[0].name!r} has role exposure, which is for counts in single rows; a count "
-            "over journeys (distinct) has none: give it another role",
+            f"{shown(exposures[0].name)} has role exposure, which is for counts in single rows; a "
+            "count over journeys (distinct) has none: give it another role",
         )

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpcompare.data.toml_table import Table
+from dpcompare.data.toml_table import Table, shown
 
 LabelKind = Literal["binary", "count"]
 
@@ -78,7 +78,7 @@ def _read(tasks: Table, task: str) -> Target:
         raise tasks.error(
             task,
             "must be the name of a column with role label, or a table such as "
-            f'{{ label = "sales", missing = 0 }}, got {value!r}',
+            f'{{ label = "sales", missing = 0 }}, got {shown(value)}',
         )
     entry = Table(value, tasks.source, f"tasks.{task}")
     entry.allow("label", "distinct", "rows", "missing", "at_least", "max")

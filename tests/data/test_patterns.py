@@ -70,6 +70,33 @@ def test_a_matched_leak_is_refused_as_a_feature(tmp_path, out):
         prepare(own_schema(columns=columns), [file], out)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("*", "", True),
+        ("**", "a", True),
+        ("a*", "a", True),
+        ("a*a", "a", False),  # a letter is not both the first and the last
+        ("a*a", "aa", True),
+        ("a*b*a", "aba", True),
+        ("ab*ba", "aba", False),
+        ("*ab*b", "aab", False),
+        ("*ab*b", "aabb", True),
+        ("*.+*", "x.+", True),
+        ("*.+*", "xyz", False),
+        ("a*c", "a\nb\nc", True),
+        ("*a" * 40 + "*", "a" * 60 + "b", True),
+        ("*a" * 40 + "*c", "a" * 60 + "b", False),  # where a search that goes back never ends
+    ],
+)
+def test_a_star_stands_for_any_text(tmp_path, pattern, name, fits):
+    columns = (Column(pattern, "ignore"), *COLUMNS[1:2], COLUMNS[-1])
+    resolved = resolve(
+        own_schema(columns=columns), [parquet(tmp_path / "a", name, "kv_7", "click")]
+    )
+    assert (name in [column.name for column in resolved.columns]) == fits
+
+
 def test_patterns_are_for_parquet(tmp_path, out):
     with pytest.raises(UsageError, match=r"columns of a Parquet file, but .*log.csv is text"):
         prepare(own_schema(columns=COLUMNS), [write(tmp_path / "log.csv", "kv_1,click\n")], out)

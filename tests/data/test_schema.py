@@ -1,5 +1,6 @@
 import json
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,15 @@ BROKEN = {
     "empty name": ('name = "site"', 'name = ""', "must not be empty"),
     "scale 0": ("scale = 3", "scale = 0", "scale: must be a number above 0, got 0.0 for 'price'"),
     "scale nan": ("scale = 3", "scale = nan", "scale: must be a number above 0"),
+    "scale tiny": ("scale = 3", "scale = 1e-40", "got 1e-40 for 'price'; allowed are 1e-30 to 1e"),
+    "scale huge": ("scale = 3", "scale = 1e300", "got 1e.300 for 'price'; allowed are 1e-30 to 1e"),
+    "scale of many digits": ("scale = 3", f"scale = {10**400}", r"columns\[2\].scale: a whole num"),
+    "key of two lines": ("scale = 3", '"a\\nb" = 3', r"columns\[2\].'a\\nb': unknown key"),
+    "long value": ("scale = 3", f"scale = {[1] * 5000}", r"must be a number, got \[1, 1.*\.\.\.$"),
+    "deep value": ("scale = 3", f"scale = {'[' * 5000}", "is nested more than 20 levels deep"),
+    "deep key": ('"own"', f'"own"\nx{".a" * 800} = 1', "is nested more than 20 levels deep"),
+    "thousands of digits": ('"own"', "1" * 5000, "holds a number with thousands of digits"),
+    "not UTF-8": ("own", "\udcff", "is not valid TOML: it is not text in UTF-8: "),
     "scale of a category": (
         'role = "categorical"',
         'role = "categorical", scale = 1.0',
@@ -130,10 +140,22 @@ def test_every_broken_rule_names_the_file_the_key_and_what_is_allowed(tmp_path, 
     old, new, message = BROKEN[case]
     assert VALID.count(old) == 1
     path = Path(tmp_path) / "broken.toml"
-    path.write_text(VALID.replace(old, new))
+    path.write_text(VALID.replace(old, new), errors="surrogateescape")
     with pytest.raises(UsageError, match=message) as caught:
         load_schema(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_a_schema_of_many_columns_is_read_at_once(tmp_path):
+    columns = "".join(f'{{ name = "c{i}", role = "categorical" }},\n' for i in range(8000))
+    journey = f"journey = {[f'c{i}' for i in range(8000)]}\n"
+    path = tmp_path / "wide.toml"
+    path.write_text(journey + VALID.replace("columns = [\n", f"columns = [\n{columns}"))
+    start = time.thread_time()
+    schema = load_schema(path)
+    assert time.thread_time() - start < 2
+    assert len(schema.columns) == 8006
+    assert len(schema.journey) == 8000
 
 
 # --- targets, journeys, exposure ---
