@@ -2,8 +2,11 @@
 
 import hashlib
 import io
+import math
+import os
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,29 +14,76 @@ import numpy.typing as npt
 _MOVED_ROWS = 1 << 16  # rows put in order at a time
 
 
+class OpenFile(Protocol):
+    """Opens a column file by its name, or goes on with it."""
+
+    def __call__(self, name: str, dtype: npt.DTypeLike, width: int | None = None) -> "ColumnFile":
+        """The file; see :class:`ColumnFile`."""
+
+
 class ColumnFile:
     """A `.npy` file that grows by appended rows; its header is completed at the end.
+
+    Args:
+        path: the file; anything there is replaced.
+        dtype: of its values.
+        width: values in a row; None: the rows are numbers.
+        kept_rows: above 0: the file exists, and its first rows are kept; the others are cut off.
 
     Attributes:
         path: the file.
         rows: how many rows were appended.
     """
 
-    def __init__(self, path: Path, dtype: npt.DTypeLike, width: int | None = None) -> None:
+    def __init__(
+        self, path: Path, dtype: npt.DTypeLike, width: int | None = None, kept_rows: int = 0
+    ) -> None:
         self.path = path
         self._dtype = np.dtype(dtype)
         self._row_shape = () if width is None else (width,)
-        self._start()
+        if kept_rows:
+            self._go_on(kept_rows)
+        else:
+            self._start()
 
     def _start(self) -> None:
         self.rows = 0
-        self._file = self.path.open("wb")
+        self.path.unlink(missing_ok=True)  # it may have another name, which keeps its content
+        self._file = self.path.open("w+b")
         self._header_bytes = self._file.write(self._header())
+
+    def _go_on(self, rows: int) -> None:
+        self.rows = rows
+        self._header_bytes = len(self._header())
+        self._file = self.path.open("r+b")
+        self._file.truncate(
+            self._header_bytes + rows * self._dtype.itemsize * math.prod(self._row_shape)
+        )
+        self._file.seek(0, io.SEEK_END)
 
     def append(self, rows: npt.NDArray[Any]) -> None:
         """Add rows of the file's type and width."""
         self._file.write(np.ascontiguousarray(rows, self._dtype).data)
         self.rows += len(rows)
+
+    def mark(self) -> dict[str, int]:
+        """Hand everything to the operating system; the rows and bytes so far."""
+        self._file.flush()
+        return {"rows": self.rows, "bytes": self._file.tell()}
+
+    def sync(self) -> None:
+        """Wait until what was handed to the operating system is on the disk."""
+        os.fsync(self._file.fileno())
+
+    def move_into(self, folder: Path) -> None:
+        """Go on in another folder. The rows so far stay under the old name too, if disks allow."""
+        place = folder / self.path.name
+        self._file.flush()
+        try:
+            os.link(self.path, place)
+        except OSError:  # a file system without hard links
+            self.path.rename(place)
+        self.path = place
 
     def content(self) -> npt.NDArray[Any]:
         """All rows so far, mapped into memory. Nothing more can be appended."""
@@ -68,7 +118,8 @@ class ColumnFile:
 
     def close(self) -> None:
         """Close the file, complete or not."""
-        self._file.close()
+        with suppress(OSError):  # a full disk was reported before
+            self._file.close()
 
     def _complete(self) -> None:
         header = self._header()

@@ -1,16 +1,18 @@
-"""The column writer: batches of rows go in, column files and facts about them come out."""
+"""The column writer: converted rows go in, column files and facts about them come out."""
 
 import hashlib
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from dpcompare.data.column_file import ColumnFile
-from dpcompare.data.convert import exposures, numbers
-from dpcompare.data.hashing import HASH_RULE, MISSING, hash_text
-from dpcompare.data.journeys import Journeys, UInt64Array, journey_keys
+from dpcompare.data.converted import Converted
+from dpcompare.data.hashing import HASH_RULE
+from dpcompare.data.journeys import Journeys
 from dpcompare.data.labels import label_writers
 from dpcompare.data.manifest import (
     CATEGORIES_FILE,
@@ -19,105 +21,118 @@ from dpcompare.data.manifest import (
     JOURNEYS_FILE,
     NUMERIC_FILE,
 )
-from dpcompare.data.numeric import NUMERIC_RULE, signed_log
+from dpcompare.data.numeric import NUMERIC_RULE
 from dpcompare.data.schema import Schema
-from dpcompare.data.sources import Batch
-from dpcompare.data.summary import DISTINCT_RULE, DistinctValues, RepeatedRows, RowHash
+from dpcompare.data.summary import DISTINCT_RULE, DistinctValues, RepeatedRows
 from dpcompare.data.value_range import ValueRange
+
+_KEYS_FILE = "journey_keys.scratch"
 
 
 class ColumnWriter:
     """Writes the column files of a prepared data set and gathers the facts for its manifest."""
 
-    def __init__(self, folder: Path, schema: Schema) -> None:
+    def __init__(self, folder: Path, schema: Schema, state: dict[str, Any] | None = None) -> None:
+        """Start in an empty folder, or go on from a :meth:`state`."""
+        self.folder = folder
         self.rows = 0
         self._schema = schema
-        self._labels = label_writers(folder, schema)
-        self._numeric = ColumnFile(folder / NUMERIC_FILE, np.float32, len(schema.numeric))
-        self._categories = ColumnFile(folder / CATEGORIES_FILE, np.uint32, len(schema.categorical))
-        self._exposure: ColumnFile | None = None
-        if schema.exposure:
-            self._exposure = ColumnFile(folder / EXPOSURE_FILE, np.float32)
-        self._journey_numbers: ColumnFile | None = None
-        if schema.journey:
-            self._journey_numbers = ColumnFile(folder / JOURNEYS_FILE, np.int64)
-        self._journey_keys: list[UInt64Array] = []
+        self._kept = state["files"] if state else {}
+        self._labels = label_writers(schema, self._open)
+        self._numeric = self._open(NUMERIC_FILE, np.float32, len(schema.numeric))
+        self._categories = self._open(CATEGORIES_FILE, np.uint32, len(schema.categorical))
+        self._exposure = self._open(EXPOSURE_FILE, np.float32) if schema.exposure else None
+        self._journey_numbers = self._open(JOURNEYS_FILE, np.int64) if schema.journey else None
+        self._journey_keys = self._open(_KEYS_FILE, np.uint64) if schema.journey else None
         self._ranges = {column.name: ValueRange() for column in schema.numeric}
         self._exposure_range = ValueRange()
         self._distinct = {column.name: DistinctValues() for column in schema.categorical}
         self._missing = {column.name: 0 for column in schema.categorical}
         self._repeated = RepeatedRows()
+        if state:
+            self._restore(state)
+
+    def _open(self, name: str, dtype: npt.DTypeLike, width: int | None = None) -> ColumnFile:
+        kept = self._kept.get(name, {"rows": 0})
+        return ColumnFile(self.folder / name, dtype, width, kept["rows"])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for file in self._files():
+        for file in [*self._files(), *self._scratch()]:
             file.close()
 
-    def add(self, batch: Batch) -> None:
-        """Check and append the rows of a batch.
+    def add(self, part: Converted) -> None:
+        """Append the next rows."""
+        for task, label in self._labels.items():
+            label.add(part.labels[task])
+        self._numeric.append(part.numeric)
+        for span, found in zip(self._ranges.values(), part.ranges, strict=True):
+            span.merge(found)
+        self._categories.append(part.categories)
+        for index, name in enumerate(self._distinct):
+            self._distinct[name].add(part.categories[:, index])
+            self._missing[name] += part.missing[index]
+        if self._exposure is not None and part.exposure is not None:
+            self._exposure.append(part.exposure)
+            self._exposure_range.add(part.exposure)
+        if self._journey_keys is not None and part.journey_keys is not None:
+            self._journey_keys.append(part.journey_keys)
+        self._repeated.add(part.row_hashes)
+        self.rows += part.rows
 
-        Raises:
-            DpcompareError: a value does not fit the schema.
+    def state(self) -> dict[str, Any]:
+        """All that is needed to go on from here with the files as they are.
+
+        Nothing in it changes when more rows are added.
         """
-        rows = len(next(iter(batch.columns.values())))
-        row_hash = RowHash(rows)
-        for label in self._labels.values():
-            row_hash.add(label.add(batch))
-        self._add_numeric(batch, rows, row_hash)
-        self._add_categories(batch, rows, row_hash)
-        self._add_exposure(batch, row_hash)
-        self._add_journeys(batch, row_hash)
-        self._repeated.add(row_hash.finish())
-        self.rows += rows
+        files = [*self._files(), *self._scratch()]
+        return {
+            "rows": self.rows,
+            "files": {file.path.name: file.mark() for file in files},
+            "labels": {task: label.state() for task, label in self._labels.items()},
+            "ranges": [span.state() for span in self._ranges.values()],
+            "exposure": self._exposure_range.state(),
+            "distinct": [values.state() for values in self._distinct.values()],
+            "missing": list(self._missing.values()),
+            "repeated": self._repeated.state(),
+        }
 
-    def _add_numeric(self, batch: Batch, rows: int, row_hash: RowHash) -> None:
-        numeric = np.empty((rows, len(self._schema.numeric)), dtype=np.float32)
-        for index, column in enumerate(self._schema.numeric):
-            values = numbers(batch, column, self._schema.missing)
-            self._ranges[column.name].add(values)
-            transformed = signed_log(values, column.scale)
-            numeric[:, index] = transformed
-            row_hash.add(transformed.view(np.uint32))
-        self._numeric.append(numeric)
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.rows = state["rows"]
+        for task, label in self._labels.items():
+            label.restore(state["labels"][task])
+        for span, kept in zip(self._ranges.values(), state["ranges"], strict=True):
+            span.restore(kept)
+        self._exposure_range.restore(state["exposure"])
+        for values, kept in zip(self._distinct.values(), state["distinct"], strict=True):
+            values.restore(kept)
+        self._missing = dict(zip(self._missing, state["missing"], strict=True))
+        self._repeated.restore(state["repeated"])
 
-    def _add_categories(self, batch: Batch, rows: int, row_hash: RowHash) -> None:
-        categories = np.empty((rows, len(self._schema.categorical)), dtype=np.uint32)
-        for index, column in enumerate(self._schema.categorical):
-            hashes = hash_text(batch.columns[column.name])
-            self._missing[column.name] += int(np.count_nonzero(hashes == MISSING))
-            self._distinct[column.name].add(hashes)
-            categories[:, index] = hashes
-            row_hash.add(hashes)
-        self._categories.append(categories)
-
-    def _add_exposure(self, batch: Batch, row_hash: RowHash) -> None:
-        column = self._schema.exposure
-        if self._exposure is None or column is None:
-            return
-        values = exposures(batch, column.name, self._schema.missing)
-        self._exposure_range.add(values)
-        self._exposure.append(values)
-        row_hash.add(values.view(np.uint32))
-
-    def _add_journeys(self, batch: Batch, row_hash: RowHash) -> None:
-        if self._journey_numbers is None:
-            return
-        keys = journey_keys(batch, self._schema.journey)
-        self._journey_keys.append(keys)
-        row_hash.add(keys.astype(np.uint32))  # rows of two journeys are never copies of one event
+    def sync(self) -> None:
+        """Wait until the rows of the last :meth:`state` are on the disk; may run beside `add`."""
+        for file in [*self._files(), *self._scratch()]:
+            file.sync()
 
     def tasks_without_rows(self) -> list[str]:
         """The tasks to which no row belongs so far."""
         return [task for task, label in self._labels.items() if label.is_empty]
 
-    def finish(self) -> dict[str, Any]:
-        """Complete the files; what the manifest says about the rows, as its fields."""
-        journeys = self._put_in_order()
+    def finish(self, ordered: Path) -> dict[str, Any]:
+        """Complete the files; what the manifest says about the rows, as its fields.
+
+        Args:
+            ordered: an empty folder, where rows are put in the order of journeys if there are any.
+                They stay unordered in the old one, so that the state holds to the end.
+        """
+        journeys = self._put_in_order(ordered)
         for label in self._labels.values():
             label.complete(journeys)
-        files = {file.path.name: file.finish() for file in self._files()}
+        with ThreadPoolExecutor() as pool:  # most of it is hashing, a thread for each file
+            facts = list(pool.map(ColumnFile.finish, self._files()))
+        files = {file.path.name: found for file, found in zip(self._files(), facts, strict=True)}
         return {
             "checksum": self._checksum(files),
             "rows": self.rows,
@@ -145,22 +160,19 @@ class ColumnWriter:
             "files": files,
         }
 
-    def _put_in_order(self) -> Journeys | None:
+    def _put_in_order(self, ordered: Path) -> Journeys | None:
         """Bring the rows of each journey together, if there are journeys."""
-        if self._journey_numbers is None:
+        if self._journey_numbers is None or self._journey_keys is None:
             return None
-        journeys = Journeys.of(self._take_keys())
+        journeys = Journeys.of(self._journey_keys.content())
+        for file in self._files():
+            file.move_into(ordered)
+        self.folder = ordered
         self._journey_numbers.append(journeys.numbers)
-        for file in (self._numeric, self._categories, self._exposure):
-            if file is not None:
-                file.reorder(journeys.order)
+        exposure = [] if self._exposure is None else [self._exposure]
+        for file in [self._numeric, self._categories, *exposure]:
+            file.reorder(journeys.order)
         return journeys
-
-    def _take_keys(self) -> UInt64Array:
-        """All keys; whoever asks holds the only copy, so that it can be freed."""
-        keys = np.concatenate(self._journey_keys)
-        self._journey_keys.clear()
-        return keys
 
     def _exposure_facts(self) -> dict[str, float] | None:
         if self._exposure is None:
@@ -179,3 +191,7 @@ class ColumnWriter:
         labels = [file for label in self._labels.values() for file in label.files]
         extra = [file for file in (self._exposure, self._journey_numbers) if file is not None]
         return [self._numeric, self._categories, *labels, *extra]
+
+    def _scratch(self) -> list[ColumnFile]:
+        keys = [] if self._journey_keys is None else [self._journey_keys]
+        return [*keys, *(file for label in self._labels.values() for file in label.scratch)]

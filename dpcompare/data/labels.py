@@ -1,19 +1,72 @@
 """Label files: the label of each task, and which rows belong to it."""
 
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from dpcompare.data.column_file import ColumnFile
+from dpcompare.data.column_file import ColumnFile, OpenFile
 from dpcompare.data.convert import flags, labels
-from dpcompare.data.journeys import Journeys, UInt64Array, hash_64
+from dpcompare.data.journeys import Journeys, hash_64
 from dpcompare.data.manifest import label_file, rows_file
 from dpcompare.data.schema import Schema
 from dpcompare.data.sources import Batch
-from dpcompare.data.targets import LABEL_KINDS, LABEL_TYPES, Target
+from dpcompare.data.targets import LABEL_KINDS, LABEL_TYPES, LabelKind, Target
 from dpcompare.data.value_range import ValueRange
+
+
+class LabelPart(NamedTuple):
+    """The label of a task in a batch of n rows.
+
+    Attributes:
+        bits: (n,) uint32 that tell labels apart, and rows of the task from others.
+        values: (m,) the labels of the rows of the task; for a label that is counted over journeys
+            (n,) uint64 hashes of what is counted.
+        rows: (m,) those rows, from 0 in the batch; None: all of them.
+        outside: how many rows do not belong to the task although their label is above 0.
+        first_outside: where the first of them is, or "".
+    """
+
+    bits: npt.NDArray[np.uint32]
+    values: npt.NDArray[Any]
+    rows: npt.NDArray[np.int64] | None = None
+    outside: int = 0
+    first_outside: str = ""
+
+
+def convert_labels(batch: Batch, schema: Schema) -> dict[str, LabelPart]:
+    """The label of each task.
+
+    Raises:
+        DpcompareError: a label is missing or out of range.
+    """
+    return {
+        task: _journey_part(batch, target)
+        if target.distinct
+        else _row_part(batch, target, LABEL_KINDS[task], schema.missing)
+        for task, target in schema.tasks.items()
+    }
+
+
+def _journey_part(batch: Batch, target: Target) -> LabelPart:
+    hashes = hash_64(batch.columns[target.column])
+    return LabelPart(hashes.astype(np.uint32), hashes)
+
+
+def _row_part(batch: Batch, target: Target, kind: LabelKind, missing: tuple[str, ...]) -> LabelPart:
+    belongs = flags(batch, target.rows, missing) if target.rows else None
+    label = labels(batch, target, kind, missing, belongs)
+    bits = label.astype(np.float32).view(np.uint32)
+    if belongs is None:
+        return LabelPart(bits, label)
+    outside = np.flatnonzero(~belongs & (label > 0))
+    return LabelPart(
+        np.where(belongs, bits, ~bits),
+        label[belongs],
+        np.flatnonzero(belongs),
+        len(outside),
+        batch.place(int(outside[0])) if len(outside) else "",
+    )
 
 
 class LabelWriter(Protocol):
@@ -22,12 +75,15 @@ class LabelWriter(Protocol):
     files: list[ColumnFile]
     """The column files of the task."""
 
+    scratch: list[ColumnFile]
+    """Files that are no part of the prepared data."""
+
     @property
     def is_empty(self) -> bool:
         """Whether no row read so far belongs to the task."""
 
-    def add(self, batch: Batch) -> npt.NDArray[np.uint32]:
-        """Take in a batch; 32 bits of each row that tell labels apart, (n,)."""
+    def add(self, part: LabelPart) -> None:
+        """Append the labels of the next rows."""
 
     def complete(self, journeys: Journeys | None) -> None:
         """Put the rows in the order of the journeys, if there are any."""
@@ -35,13 +91,19 @@ class LabelWriter(Protocol):
     def facts(self) -> dict[str, Any]:
         """What the manifest says about the label."""
 
+    def state(self) -> dict[str, Any]:
+        """What :meth:`restore` needs, besides the files."""
 
-def label_writers(folder: Path, schema: Schema) -> dict[str, LabelWriter]:
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state`."""
+
+
+def label_writers(schema: Schema, open_file: OpenFile) -> dict[str, LabelWriter]:
     """The writer of each task."""
     return {
-        task: JourneyLabels(folder, task, target)
+        task: JourneyLabels(task, target, open_file)
         if target.distinct
-        else RowLabels(folder, task, target, schema.missing)
+        else RowLabels(task, target, open_file)
         for task, target in schema.tasks.items()
     }
 
@@ -49,13 +111,13 @@ def label_writers(folder: Path, schema: Schema) -> dict[str, LabelWriter]:
 class RowLabels:
     """The label of each row, or of each row where a column of 0 and 1 is 1."""
 
-    def __init__(self, folder: Path, task: str, target: Target, missing: tuple[str, ...]) -> None:
-        self._task, self._target, self._missing = task, target, missing
-        self._kind = LABEL_KINDS[task]
-        self._labels = ColumnFile(folder / label_file(task), LABEL_TYPES[self._kind])
+    def __init__(self, task: str, target: Target, open_file: OpenFile) -> None:
+        self._task, self._target = task, target
+        self._labels = open_file(label_file(task), LABEL_TYPES[LABEL_KINDS[task]])
         self.files = [self._labels]
+        self.scratch: list[ColumnFile] = []
         if target.rows:
-            self._rows = ColumnFile(folder / rows_file(task), np.int64)
+            self._rows = open_file(rows_file(task), np.int64)
             self.files.append(self._rows)
         self._read = 0
         self._outside = 0
@@ -68,32 +130,33 @@ class RowLabels:
         """See :class:`LabelWriter`."""
         return not self._labels.rows
 
-    def add(self, batch: Batch) -> npt.NDArray[np.uint32]:
-        """See :class:`LabelWriter`.
+    def add(self, part: LabelPart) -> None:
+        """See :class:`LabelWriter`."""
+        if part.rows is not None:
+            self._rows.append(self._read + part.rows)
+        self._outside += part.outside
+        self._first_outside = self._first_outside or part.first_outside
+        self._labels.append(part.values)
+        self._range.add(part.values)
+        self._total += float(part.values.sum(dtype=np.float64))
+        self._read += len(part.bits)
 
-        Raises:
-            DpcompareError: a label is missing or out of range.
-        """
-        target = self._target
-        belongs = flags(batch, target.rows, self._missing) if target.rows else None
-        label = labels(batch, target, self._kind, self._missing, belongs)
-        bits = label.astype(np.float32).view(np.uint32)
-        if belongs is not None:
-            self._rows.append(self._read + np.flatnonzero(belongs))
-            self._count_outside(batch, ~belongs & (label > 0))
-            bits = np.where(belongs, bits, ~bits)
-            label = label[belongs]
-        self._labels.append(label)
-        self._range.add(label)
-        self._total += float(label.sum(dtype=np.float64))
-        self._read += len(bits)
-        return bits
+    def state(self) -> dict[str, Any]:
+        """See :class:`LabelWriter`."""
+        return {
+            "read": self._read,
+            "outside": self._outside,
+            "first_outside": self._first_outside,
+            "total": self._total,
+            "range": self._range.state(),
+        }
 
-    def _count_outside(self, batch: Batch, outside: npt.NDArray[np.bool_]) -> None:
-        if not self._outside:
-            for index in np.flatnonzero(outside)[:1]:
-                self._first_outside = batch.place(int(index))
-        self._outside += int(np.count_nonzero(outside))
+    def restore(self, state: dict[str, Any]) -> None:
+        """See :class:`LabelWriter`."""
+        self._read = state["read"]
+        self._outside, self._first_outside = state["outside"], state["first_outside"]
+        self._total = state["total"]
+        self._range.restore(state["range"])
 
     def complete(self, journeys: Journeys | None) -> None:
         """See :class:`LabelWriter`."""
@@ -119,31 +182,36 @@ class RowLabels:
 class JourneyLabels:
     """The number of distinct values of a column in each journey, at the first row of each."""
 
-    def __init__(self, folder: Path, task: str, target: Target) -> None:
+    def __init__(self, task: str, target: Target, open_file: OpenFile) -> None:
         self._task, self._target = task, target
-        self._labels = ColumnFile(folder / label_file(task), LABEL_TYPES[LABEL_KINDS[task]])
-        self._rows = ColumnFile(folder / rows_file(task), np.int64)
+        self._labels = open_file(label_file(task), LABEL_TYPES[LABEL_KINDS[task]])
+        self._rows = open_file(rows_file(task), np.int64)
         self.files = [self._labels, self._rows]
-        self._hashes: list[UInt64Array] = []
+        self._hashes = open_file(f"{task}_hashes.scratch", np.uint64)
+        self.scratch = [self._hashes]
         self._total = 0.0
         self._range = ValueRange()
 
     @property
     def is_empty(self) -> bool:
         """See :class:`LabelWriter`."""
-        return not self._hashes
+        return not self._hashes.rows
 
-    def add(self, batch: Batch) -> npt.NDArray[np.uint32]:
-        """See :class:`LabelWriter`; 8 bytes a row stay in memory."""
-        hashes = hash_64(batch.columns[self._target.column])
-        self._hashes.append(hashes)
-        return hashes.astype(np.uint32)
+    def add(self, part: LabelPart) -> None:
+        """See :class:`LabelWriter`."""
+        self._hashes.append(part.values)
+
+    def state(self) -> dict[str, Any]:
+        """See :class:`LabelWriter`."""
+        return {}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """See :class:`LabelWriter`."""
 
     def complete(self, journeys: Journeys | None) -> None:
         """See :class:`LabelWriter`."""
         assert journeys is not None  # the schema was checked
-        hashes = np.concatenate(self._hashes)
-        self._hashes.clear()
+        hashes = self._hashes.content()
         counts = journeys.distinct(hashes).astype(np.float32)
         self._labels.append(counts)
         self._rows.append(journeys.starts)

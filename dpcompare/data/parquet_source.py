@@ -1,6 +1,7 @@
 """Parquet files as batches of rows, in bounded memory; columns are found by name."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 from dpcompare.catalog import near_miss
 from dpcompare.data.arrow import fixed_width, nulls
 from dpcompare.data.schema import Schema
-from dpcompare.data.sources import Batch, Notes
+from dpcompare.data.sources import START, Batch, Notes, Piece, Position
 from dpcompare.errors import DpcompareError
 
 BATCH_ROWS = 1 << 14
@@ -19,8 +20,10 @@ BATCH_ROWS = 1 << 14
 _EXACT_IN_FLOAT = 2.0**53
 
 
-def read_parquet(path: Path, schema: Schema, notes: Notes) -> Iterator[Batch]:
-    """The rows of a Parquet file, in order; a file may have no rows.
+def read_parquet(
+    path: Path, schema: Schema, notes: Notes, start: Position = START
+) -> Iterator[Piece]:
+    """The rows of a Parquet file from a place on, in order; a file may have no rows.
 
     Categories become text: whole numbers as their digits, also where a nullable column was stored
     as floats, as pandas does. Other columns stay as they are.
@@ -33,15 +36,33 @@ def read_parquet(path: Path, schema: Schema, notes: Notes) -> Iterator[Batch]:
             wanted = _wanted(path, file.schema_arrow, schema, notes)
             size = path.stat().st_size
             total = max(1, file.metadata.num_rows)
-            row = 1
-            for batch in file.iter_batches(BATCH_ROWS, columns=wanted, use_threads=False):
-                done = row - 1 + batch.num_rows
-                arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+            groups, row = _groups_from(file.metadata, start.number)
+            for batch in file.iter_batches(BATCH_ROWS, groups, wanted, use_threads=False):
+                end = row + batch.num_rows
+                batch = batch.slice(max(0, start.number - row))
                 if batch.num_rows:
-                    yield _converted(Batch(arrays, path, "row", row, size * done // total), schema)
-                row += batch.num_rows
+                    arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+                    raw = Batch(arrays, path, "row", end - batch.num_rows)
+                    done = size * (end - 1) // total
+                    yield Piece(partial(_converted, raw, schema), Position(end), done)
+                row = end
     except (pa.ArrowException, OSError) as error:
-        raise DpcompareError(f"{path}: damaged Parquet file: {error}") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DpcompareError:
+    return DpcompareError(f"{path}: damaged Parquet file: {error}")
+
+
+def _groups_from(metadata: pq.FileMetaData, row: int) -> tuple[list[int], int]:
+    """The row groups that hold a row or come after it, and the number of their first row."""
+    first = 1
+    for group in range(metadata.num_row_groups):
+        behind = first + metadata.row_group(group).num_rows
+        if row < behind:
+            return list(range(group, metadata.num_row_groups)), first
+        first = behind
+    return [], first
 
 
 def _wanted(path: Path, found: pa.Schema, schema: Schema, notes: Notes) -> list[str]:
@@ -57,6 +78,13 @@ def _wanted(path: Path, found: pa.Schema, schema: Schema, notes: Notes) -> list[
 
 
 def _converted(batch: Batch, schema: Schema) -> Batch:
+    try:
+        return _with_text(batch, schema)
+    except pa.ArrowException as error:
+        raise _damaged(batch.path, error) from error
+
+
+def _with_text(batch: Batch, schema: Schema) -> Batch:
     as_text = {column.name for column in schema.categorical} | {*schema.journey, *schema.distinct}
     marks = pa.array(schema.missing, pa.string())
     columns = {}

@@ -1,25 +1,36 @@
-"""Preparation: raw logs become memory-mapped columns and a manifest, in one streaming pass."""
+"""Preparation: raw logs become memory-mapped columns and a manifest, in one streaming pass.
 
-import os
+One thread reads pieces of the files and appends rows to the columns; the work between, parsing and
+converting, is done piece by piece on a thread for each core (numpy and pyarrow let go of Python's
+lock while they compute). The result does not depend on how many there are.
+"""
+
+import json
 import shutil
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dpcompare import __version__
 from dpcompare.data.columns import ColumnWriter
+from dpcompare.data.converted import Converted, converted
 from dpcompare.data.dataset import load_prepared
+from dpcompare.data.in_order import in_order
 from dpcompare.data.leaks import refuse_known_leaks
 from dpcompare.data.manifest import FORMAT, FormatError, Manifest, own_files, read_manifest
 from dpcompare.data.parquet_source import read_parquet
+from dpcompare.data.partial_folder import PartialFolder, State
 from dpcompare.data.patterns import resolve
 from dpcompare.data.schema import Schema, load_schema
-from dpcompare.data.sources import Batch, Notes, expand, kind_of
+from dpcompare.data.sources import START, Notes, Piece, Position, expand, kind_of
 from dpcompare.data.text_source import read_text
 from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.runner import usable_cores
 
 REPEATED_SHARE_WARNED = 0.05
+MOST_THREADS = 8  # more would wait for the one that reads and writes
 
 Progress = Callable[[int, float], None]
 """Told the rows prepared so far and the share of the source bytes read, 0 to 1."""
@@ -32,114 +43,217 @@ def prepare(
     *,
     repair: bool = False,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Manifest:
     """Turn raw files into a prepared folder that :func:`load_prepared` maps into memory.
 
     Files are read one after the other as text, gzip or Parquet, whatever their names say, in
-    memory that does not grow with their size; journeys alone need up to 80 bytes a row. Everything
-    is written into a temporary folder beside the destination, which is renamed when it is complete:
-    a destination exists whole or not at all.
+    memory that does not grow with their size; at the end journeys alone need up to 80 bytes a row.
+
+    Everything is written into a hidden folder beside the destination, which is renamed when it is
+    complete: a destination exists whole or not at all. If the preparation is killed or interrupted,
+    or the disk is full, the same request goes on from the last saved state, at most about half a
+    minute earlier. The result is the same as without the interruption.
 
     Args:
         schema: what the columns are; or a bundled name, or the path of a .toml file.
         sources: files in time order; a folder of Parquet files stands for its files, also those in
-            folders called name=value.
+            folders called name=value, and a pattern such as ``day_*.gz`` for what it matches.
         destination: the folder to make. An incomplete one is replaced; one that was made of the
             same files with the same schema is kept as it is.
         repair: pad text rows whose trailing fields are missing, instead of refusing them. How many
             were padded is in the manifest.
-        progress: called after every batch.
+        progress: called after every batch; and before the first if an earlier preparation goes on.
+        say: told in a sentence whether an earlier preparation goes on or is given up.
 
     Returns:
         The manifest, with its warnings.
 
     Raises:
         UsageError: the request is wrong: a missing source, a destination that is in use.
-        DpcompareError: the data is wrong or damaged; the message names file, line and column.
+        DpcompareError: the data is wrong or damaged, and the message names file, line and column;
+            a file changed while it was read; the disk is full; or another process is preparing the
+            destination.
     """
     if not isinstance(schema, Schema):
         schema = load_schema(schema)
     files = expand(sources)
     schema = resolve(schema, files)
     refuse_known_leaks(schema.features, f"schema {schema.name}")
-    stats = [_source_entry(file) for file in files]
-    existing = _check_destination(destination, schema, stats, repair)
+    request = _Request(schema, files, [_source_entry(file) for file in files], repair)
+    existing = _check_destination(destination, request)
     if existing is not None:
         return existing
-    folder = destination.parent / f"{_leftover_prefix(destination)}{os.getpid()}"
+    partial = PartialFolder(destination)
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(destination)
-        folder.mkdir()
-        manifest = _prepare(schema, files, stats, folder, repair, progress)
-        _replace(folder, destination)
+        with partial.locked():
+            existing = _check_destination(destination, request)
+            if existing is not None:  # another process made it meanwhile
+                return existing
+            manifest, folder = _prepare(request, partial, progress, say or (lambda message: None))
+            _replace(folder, destination)
     except OSError as error:
-        raise DpcompareError(f"cannot write {destination}: {error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        kept = (
+            f". What was done is kept in {partial.path}, and the same command goes on; remove that "
+            "folder to give it up"
+        )
+        raise DpcompareError(
+            f"cannot write {destination}: {error}" + (kept if partial.has_state else "")
+        ) from error
     return manifest
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What is prepared and how; `entries` are the sources as the manifest lists them."""
+
+    schema: Schema
+    files: list[Path]
+    entries: list[dict[str, Any]]
+    repair: bool
+
+    def identity(self) -> str:
+        """A text that is equal for two requests with the same result."""
+        content = [__version__, FORMAT, self.schema.content(), self.entries, self.repair]
+        return json.dumps(content, sort_keys=True)
+
+    def pieces(self, index: int, notes: Notes, start: Position) -> Iterator[Piece]:
+        """The rows of a file."""
+        file = self.files[index]
+        kind = kind_of(file)
+        if kind == "parquet":
+            return read_parquet(file, self.schema, notes, start)
+        return read_text(file, self.schema, kind == "gzip", self.repair, notes, start)
+
+    def converted(self, piece: Piece) -> Converted:
+        """The rows of a piece as they are stored."""
+        return converted(piece.batch(), self.schema)
+
+    def check_unchanged(self, index: int) -> None:
+        """Refuse a file that is not what it was before it was read."""
+        file, before = self.files[index], self.entries[index]
+        try:
+            now = _source_entry(file)
+        except OSError as error:
+            raise DpcompareError(f"{file} was removed while it was read: {error}") from error
+        if now != before:
+            raise DpcompareError(
+                f"{file} changed while it was read: it had {before['bytes']:,} bytes and has "
+                f"{now['bytes']:,} now. Prepare it when nobody writes to it any more"
+            )
 
 
 def _prepare(
-    schema: Schema,
-    files: list[Path],
-    stats: list[dict[str, Any]],
-    folder: Path,
-    repair: bool,
-    progress: Progress | None,
-) -> Manifest:
-    notes = Notes()
-    total_bytes = sum(file.stat().st_size for file in files)
-    bytes_before = 0
-    with ColumnWriter(folder, schema) as writer:
-        for file, entry in zip(files, stats, strict=True):
-            rows_before = writer.rows
-            for batch in _one_ahead(_batches(file, schema, repair, notes)):
-                writer.add(batch)
-                if progress is not None:
-                    progress(writer.rows, (bytes_before + batch.bytes_read) / total_bytes)
-            entry["rows"] = writer.rows - rows_before
-            bytes_before += file.stat().st_size
-        _check_rows(schema, files, writer)
-        facts = writer.finish()
+    request: _Request, partial: PartialFolder, progress: Progress | None, say: Callable[[str], None]
+) -> tuple[Manifest, Path]:
+    """The manifest, and the folder that holds it and the columns."""
+    identity = request.identity()
+    state = partial.take_up(identity, say)
+    with ColumnWriter(partial.read, request.schema, state and state["writer"]) as writer:
+        reading = _Reading(request, writer, progress)
+        if state is not None:
+            reading.restore(state["reading"])
+            say(f"going on after row {writer.rows:,} of an interrupted preparation")
+            reading.report()
+        with partial.saver(identity, writer.sync) as saver:
+            for _ in reading.parts():
+                if saver.is_due:
+                    saver.save({"reading": reading.state(), "writer": writer.state()})
+        _check_rows(request, writer)
+        facts = writer.finish(partial.ordered)
+    notes = reading.notes
     manifest = Manifest(
         format=FORMAT,
-        schema=schema.content(),
+        schema=request.schema.content(),
         padded_rows=notes.padded_rows,
-        repair=repair,
-        warnings=_warnings(schema, facts, notes),
-        sources=stats,
+        repair=request.repair,
+        warnings=_warnings(request.schema, facts, notes),
+        sources=[
+            entry | {"rows": rows}
+            for entry, rows in zip(request.entries, reading.rows_of_files, strict=True)
+        ],
         **facts,
     )
-    manifest.write(folder)
-    return manifest
+    manifest.write(writer.folder)
+    return manifest, writer.folder
 
 
-def _check_rows(schema: Schema, files: list[Path], writer: ColumnWriter) -> None:
-    names = ", ".join(str(file) for file in files)
+class _Reading:
+    """Reads all files into a writer.
+
+    Attributes:
+        notes: what the user should know about the files.
+        rows_of_files: the rows of each file that was read to its end.
+    """
+
+    def __init__(self, request: _Request, writer: ColumnWriter, progress: Progress | None) -> None:
+        self.notes = Notes()
+        self.rows_of_files: list[int] = []
+        self._request, self._writer, self._progress = request, writer, progress
+        self._position = START
+        self._bytes_read = 0  # of the file at hand
+
+    def parts(self) -> Iterator[None]:
+        """Read everything that has not been read; pauses after each part."""
+        threads = min(len(usable_cores()), MOST_THREADS)
+        with ThreadPoolExecutor(threads) as pool:
+            for index in range(len(self.rows_of_files), len(self._request.files)):
+                try:
+                    for _ in self._file(index, pool, 2 * threads):
+                        yield
+                except DpcompareError:
+                    self._request.check_unchanged(index)  # that would be why
+                    raise
+                self._request.check_unchanged(index)
+                self.rows_of_files.append(self._writer.rows - sum(self.rows_of_files))
+                self._position, self._bytes_read = START, 0
+
+    def _file(self, index: int, pool: ThreadPoolExecutor, ahead: int) -> Iterator[None]:
+        pieces = self._request.pieces(index, self.notes, self._position)
+        for piece, rows in in_order(pool, ahead, pieces, self._request.converted):
+            self._writer.add(rows)
+            self.notes.add_padded(rows.padded_rows, rows.first_padded)
+            self._position, self._bytes_read = piece.end, piece.bytes_read
+            self.report()
+            if piece.bytes_read > self._request.entries[index]["bytes"]:
+                self._request.check_unchanged(index)  # the end of a file that grows may never come
+            yield
+
+    def report(self) -> None:
+        """Tell how far it has come."""
+        if self._progress is not None:
+            sizes = [entry["bytes"] for entry in self._request.entries]
+            done = sum(sizes[: len(self.rows_of_files)]) + self._bytes_read
+            self._progress(self._writer.rows, done / sum(sizes))
+
+    def state(self) -> State:
+        """What :meth:`restore` needs."""
+        return {
+            "rows_of_files": list(self.rows_of_files),
+            "position": list(self._position),
+            "bytes_read": self._bytes_read,
+            "padded_rows": self.notes.padded_rows,
+            "first_padded": self.notes.first_padded,
+            "extra_columns": sorted(self.notes.extra_columns),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a :meth:`state`."""
+        self.rows_of_files = state["rows_of_files"]
+        self._position, self._bytes_read = Position(*state["position"]), state["bytes_read"]
+        self.notes = Notes(state["padded_rows"], state["first_padded"], set(state["extra_columns"]))
+
+
+def _check_rows(request: _Request, writer: ColumnWriter) -> None:
+    names = ", ".join(str(file) for file in request.files)
     if writer.rows == 0:
         raise DpcompareError(f"0 rows in {names}: there is nothing to prepare")
     for task in writer.tasks_without_rows():
+        column = request.schema.tasks[task].rows
         raise DpcompareError(
-            f"task {task} has no rows: column {schema.tasks[task].rows} is 0 in every row of "
-            f"{names}. Leave the task out of a copy of the schema"
+            f"task {task} has no rows: column {column} is 0 in every row of {names}. Leave the "
+            "task out of a copy of the schema"
         )
-
-
-def _batches(file: Path, schema: Schema, repair: bool, notes: Notes) -> Iterator[Batch]:
-    kind = kind_of(file)
-    if kind == "parquet":
-        return read_parquet(file, schema, notes)
-    return read_text(file, schema, kind == "gzip", repair, notes)
-
-
-def _one_ahead(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The same batches, each read and parsed on a second thread while the one before is used."""
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        coming = reader.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = reader.submit(next, batches, None)
-            yield batch
 
 
 def _warnings(schema: Schema, facts: dict[str, Any], notes: Notes) -> list[str]:
@@ -200,9 +314,7 @@ def _source_entry(file: Path) -> dict[str, Any]:
     return {"name": file.name, "bytes": stat.st_size, "modified_ns": stat.st_mtime_ns}
 
 
-def _check_destination(
-    destination: Path, schema: Schema, sources: list[dict[str, Any]], repair: bool
-) -> Manifest | None:
+def _check_destination(destination: Path, request: _Request) -> Manifest | None:
     """The manifest of a destination made by the same request; None if it may be written."""
     if not destination.exists():
         return None
@@ -222,7 +334,8 @@ def _check_destination(
     before = [
         {key: entry[key] for key in ("name", "bytes", "modified_ns")} for entry in manifest.sources
     ]
-    if (manifest.restored_schema(), manifest.repair, before) == (schema, repair, sources):
+    asked = (request.schema, request.repair, request.entries)
+    if (manifest.restored_schema(), manifest.repair, before) == asked:
         return manifest
     raise UsageError(f"{refused}. It holds {manifest.rows:,} prepared rows of {manifest.name}")
 
@@ -232,30 +345,3 @@ def _replace(folder: Path, destination: Path) -> None:
     if destination.exists():
         shutil.rmtree(destination)
     folder.rename(destination)
-
-
-def _leftover_prefix(destination: Path) -> str:
-    return f".{destination.name}.partial.{socket.gethostname()}."
-
-
-def _remove_leftovers(destination: Path) -> None:
-    """Remove temporary folders of killed preparations of this destination on this machine."""
-    prefix = _leftover_prefix(destination)
-    for folder in destination.parent.iterdir():
-        process = folder.name.removeprefix(prefix)
-        if not (folder.name.startswith(prefix) and process.isdigit()):
-            continue
-        if int(process) == os.getpid() or not _is_running(int(process)):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_running(process: int) -> bool:
-    if os.name != "posix":  # elsewhere this call would end the process instead of asking
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -3,8 +3,9 @@
 The kind is decided by the first bytes of a file, never by its name.
 """
 
+import glob
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -36,14 +37,16 @@ class Batch(NamedTuple):
         path: the file, for messages.
         unit: "line" or "row", for messages.
         first: the number of the first row in that unit, from 1.
-        bytes_read: how much of the file has been read.
+        padded_rows: how many of the rows a repair filled up with missing fields.
+        first_padded: the first of them, from 0 in the batch.
     """
 
     columns: dict[str, pa.Array]
     path: Path
     unit: str
     first: int
-    bytes_read: int
+    padded_rows: int = 0
+    first_padded: int = 0
 
     def place(self, index: int) -> str:
         """Where a row is, without folders: `index` is its row in the batch, from 0."""
@@ -53,6 +56,36 @@ class Batch(NamedTuple):
         """An error about one value: `index` is its row in the batch, from 0."""
         place = f"{self.unit} {self.first + index}, column {column}"
         return DpcompareError(f"{self.path}: {place}: {problem}")
+
+
+class Position(NamedTuple):
+    """A place in a file from which its rows can be read.
+
+    Attributes:
+        number: the number of the line or row, from 1.
+        offset: in text the bytes before it, uncompressed.
+    """
+
+    number: int = 1
+    offset: int = 0
+
+
+START = Position()
+
+
+class Piece(NamedTuple):
+    """Some consecutive rows of one file as they were read.
+
+    Attributes:
+        batch: makes a batch of them. It raises what is wrong with them, depends on nothing else,
+            and takes long, so that pieces are worth working on at the same time.
+        end: the place behind them.
+        bytes_read: how much of the file has been read.
+    """
+
+    batch: Callable[[], Batch]
+    end: Position
+    bytes_read: int
 
 
 @dataclass
@@ -69,13 +102,19 @@ class Notes:
     first_padded: str = ""
     extra_columns: set[str] = field(default_factory=set)
 
+    def add_padded(self, rows: int, first: str) -> None:
+        """Count padded rows; `first` says where the first of them is."""
+        self.first_padded = self.first_padded or first
+        self.padded_rows += rows
+
 
 def expand(sources: Sequence[Path]) -> list[Path]:
     """The files to read, in order: a folder of Parquet files stands for its files, sorted.
 
     A folder may also hold the folders of a partitioned data set, called name=value. Sorting takes
     numbers in names as numbers, so that part-10 follows part-9 and day=10 follows day=9. Names that
-    start with "." or "_" are skipped, as other readers do.
+    start with "." or "_" are skipped, as other readers do. A source that does not exist and holds
+    ``*``, ``?`` or ``[`` stands for what it matches, sorted in the same way.
 
     Raises:
         UsageError: a source is missing, is named twice, or is a folder of something else.
@@ -83,7 +122,7 @@ def expand(sources: Sequence[Path]) -> list[Path]:
     if not sources:
         raise UsageError("nothing to prepare: name at least one source file")
     files: list[Path] = []
-    for source in map(Path, sources):
+    for source in [match for given in sources for match in _matches(Path(given))]:
         if source.is_dir():
             files.extend(_parts(source))
         elif source.is_file():
@@ -122,6 +161,16 @@ def kind_of(path: Path) -> str:
                 f"{path} is {name}; give UTF-8 text, gzip of such text, or Parquet"
             )
     return "text"
+
+
+def _matches(source: Path) -> list[Path]:
+    """The source itself, or what it matches where it is a pattern."""
+    if source.exists() or not glob.has_magic(str(source)):
+        return [source]
+    found = sorted(glob.glob(str(source)), key=natural_order)
+    if not found:
+        raise UsageError(f"there is no file called like {str(source)!r}")
+    return list(map(Path, found))
 
 
 def _parts(folder: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """Facts about rows that stream by, in fixed memory: distinct values and repeated rows."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,14 @@ class DistinctValues:
         """Take in (n,) hashes; 0, a missing category, is not counted."""
         self._cells[hashes & np.uint32(_CELLS - 1)] = True
 
+    def state(self) -> npt.NDArray[np.uint8]:
+        """What :meth:`restore` needs: one bit a cell."""
+        return np.packbits(self._cells)
+
+    def restore(self, state: npt.NDArray[np.uint8]) -> None:
+        """Go on from a :meth:`state`."""
+        self._cells = np.unpackbits(state).view(np.bool_)
+
     def estimate(self) -> int:
         """How many distinct hashes were added, about."""
         cells = self._cells[1:]  # the first one holds the missing values
@@ -41,18 +50,30 @@ class RepeatedRows:
     """Estimates how many rows are exact copies of an earlier row.
 
     Rows are sampled by their hash, so that all copies of a row are in the sample or none is. When
-    the sample is full, half of the hashes are given up.
+    the sample is full, half of the hashes are given up. The sample does not depend on how the rows
+    were divided into batches.
     """
 
     def __init__(self) -> None:
         self._threshold = np.uint64(2**64 - 1)
         self._hashes = np.zeros(0, dtype=np.uint64)
         self._copies = np.zeros(0, dtype=np.int64)
+        self._new: list[UInt64Array] = []  # sorting costs, so many batches are taken in at once
+        self._new_rows = 0
 
     def add(self, hashes: UInt64Array) -> None:
         """Take in (n,) hashes of whole rows."""
         kept = hashes[hashes <= self._threshold]
-        found, copies = np.unique(kept, return_counts=True)
+        self._new.append(kept)
+        self._new_rows += len(kept)
+        if self._new_rows >= _SAMPLED_ROWS:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        if not self._new:
+            return
+        found, copies = np.unique(np.concatenate(self._new), return_counts=True)
+        self._new, self._new_rows = [], 0
         merged, inverse = np.unique(np.concatenate([self._hashes, found]), return_inverse=True)
         counts = np.zeros(len(merged), dtype=np.int64)
         np.add.at(counts, inverse, np.concatenate([self._copies, copies]))
@@ -62,13 +83,29 @@ class RepeatedRows:
             merged, counts = merged[inside], counts[inside]
         self._hashes, self._copies = merged, counts
 
+    def state(self) -> dict[str, Any]:
+        """What :meth:`restore` needs."""
+        self._take_in()
+        return {
+            "threshold": int(self._threshold),
+            "hashes": self._hashes,
+            "copies": self._copies,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a :meth:`state`."""
+        self._threshold = np.uint64(state["threshold"])
+        self._hashes, self._copies = state["hashes"], state["copies"]
+
     def share(self) -> float:
         """The share of rows that repeat an earlier row."""
+        self._take_in()
         rows = int(self._copies.sum())
         return 1.0 - len(self._hashes) / rows if rows else 0.0
 
     def copies(self) -> float:
         """How often a row occurs on average."""
+        self._take_in()
         return float(self._copies.mean()) if len(self._copies) else 1.0
 
 
@@ -76,6 +113,7 @@ class RowHash:
     """A 64-bit hash of rows that are handed over column by column."""
 
     def __init__(self, rows: int) -> None:
+        self.rows = rows
         self._hashes = np.zeros(rows, dtype=np.uint64)
 
     def add(self, column: npt.NDArray[np.uint32]) -> None:

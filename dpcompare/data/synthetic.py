@@ -16,6 +16,7 @@ Rows are drawn in blocks of fixed size, each from its own counter-based stream k
 import functools
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,9 +30,11 @@ from dpcompare.data.ads_labels import LABEL_TYPES
 from dpcompare.data.ads_world import MISSING_SLOT, SLOT_BITS, effects, world
 from dpcompare.data.dataset import Dataset, describe
 from dpcompare.data.hashing import MISSING, hash_hex, hex_digits
+from dpcompare.data.in_order import in_order
 from dpcompare.data.numeric import signed_log
 from dpcompare.data.schema import load_schema
 from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.runner import usable_cores
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -154,31 +157,34 @@ def chunks(
     """
     _check_arguments(rows, seed, base_rate, conversion_rate)
     intercepts = _intercept("pctr", base_rate), _intercept("pcvr", conversion_rate)
-    return _chunks(rows, seed, intercepts)
+    return (_chunk(rows, seed, intercepts, block) for block in _blocks(rows))
 
 
-def _chunks(rows: int, seed: int, intercepts: tuple[float, float]) -> Iterator[Chunk]:
-    for block in range(-(-rows // BLOCK_ROWS)):
-        start = block * BLOCK_ROWS
-        wanted = min(BLOCK_ROWS, rows - start)
-        position = (np.arange(start, start + BLOCK_ROWS) + 0.5) / rows
-        drawn = _draw(_stream(seed, block))
-        predictors = ads_labels.with_drift(drawn.predictors, position)
-        rates = ads_labels.true_rates(predictors, *intercepts)
-        conversions = _stream(seed, block, _CONVERSION_STREAM)
-        uniforms = {
-            "pctr": _uniforms(drawn.click_bits),
-            "pcvr": _uniforms(conversions.random_raw(BLOCK_ROWS)),
-            "pconvs": _uniforms(conversions.random_raw(BLOCK_ROWS)),
-        }
-        labels = ads_labels.draw(rates, uniforms)
-        yield Chunk(
-            {task: label[:wanted] for task, label in labels.items()},
-            drawn.integers[:, :wanted],
-            drawn.values[:, :wanted],
-            drawn.hashes[:, :wanted],
-            {task: rate[:wanted] for task, rate in rates.items()},
-        )
+def _blocks(rows: int) -> range:
+    return range(-(-rows // BLOCK_ROWS))
+
+
+def _chunk(rows: int, seed: int, intercepts: tuple[float, float], block: int) -> Chunk:
+    start = block * BLOCK_ROWS
+    wanted = min(BLOCK_ROWS, rows - start)
+    position = (np.arange(start, start + BLOCK_ROWS) + 0.5) / rows
+    drawn = _draw(_stream(seed, block))
+    predictors = ads_labels.with_drift(drawn.predictors, position)
+    rates = ads_labels.true_rates(predictors, *intercepts)
+    conversions = _stream(seed, block, _CONVERSION_STREAM)
+    uniforms = {
+        "pctr": _uniforms(drawn.click_bits),
+        "pcvr": _uniforms(conversions.random_raw(BLOCK_ROWS)),
+        "pconvs": _uniforms(conversions.random_raw(BLOCK_ROWS)),
+    }
+    labels = ads_labels.draw(rates, uniforms)
+    return Chunk(
+        {task: label[:wanted] for task, label in labels.items()},
+        drawn.integers[:, :wanted],
+        drawn.values[:, :wanted],
+        drawn.hashes[:, :wanted],
+        {task: rate[:wanted] for task, rate in rates.items()},
+    )
 
 
 def _stream(seed: int, block: int, purpose: int = 0) -> np.random.Philox:
@@ -201,20 +207,28 @@ def write_text(path: Path, rows: int, seed: int = 0, base_rate: float = 0.25) ->
         UsageError: an argument is out of range.
         DpcompareError: the file cannot be written.
     """
+    conversion_rate = 0.5  # the file holds clicks only
+    _check_arguments(rows, seed, base_rate, conversion_rate)
+    intercepts = _intercept("pctr", base_rate), _intercept("pcvr", conversion_rate)
+    threads = len(usable_cores())
+    try:
+        with path.open("wb") as file, ThreadPoolExecutor(threads) as pool:
+            text_of = functools.partial(_text, rows, seed, intercepts)
+            for _, text in in_order(pool, 2 * threads, iter(_blocks(rows)), text_of):
+                file.write(text)
+    except OSError as error:
+        raise DpcompareError(f"cannot write {path}: {error}") from error
+
+
+def _text(rows: int, seed: int, intercepts: tuple[float, float], block: int) -> pa.Buffer:
+    chunk = _chunk(rows, seed, intercepts, block)
     names = [column.name for column in load_schema(SCHEMA).columns]
     options = pyarrow.csv.WriteOptions(
         include_header=False, delimiter="\t", quoting_style="none", batch_size=BLOCK_ROWS
     )
-    types = [pa.uint8()] + [pa.int64()] * len(ads_shape.NUMERIC)
-    types += [pa.string()] * len(ads_shape.CATEGORIES)
-    layout = pa.schema(list(zip(names, types, strict=True)))
-    pieces = chunks(rows, seed, base_rate)
-    try:
-        with pyarrow.csv.CSVWriter(path, layout, write_options=options) as writer:
-            for chunk in pieces:
-                writer.write_batch(pa.record_batch(_text_columns(chunk), schema=layout))
-    except OSError as error:
-        raise DpcompareError(f"cannot write {path}: {error}") from error
+    text = pa.BufferOutputStream()
+    pyarrow.csv.write_csv(pa.record_batch(_text_columns(chunk), names), text, options)
+    return text.getvalue()
 
 
 def _text_columns(chunk: Chunk) -> list[pa.Array]:

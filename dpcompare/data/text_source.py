@@ -7,8 +7,9 @@ is known exactly, in compressed files too.
 import gzip
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,11 @@ import pyarrow.csv
 
 from dpcompare.data import text_errors
 from dpcompare.data.schema import Schema
-from dpcompare.data.sources import Batch, Notes
+from dpcompare.data.sources import START, Batch, Notes, Piece, Position
 from dpcompare.data.text_errors import Layout
 from dpcompare.errors import DpcompareError, UsageError
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20  # what the parser makes of it then fits into the cache of a core
 MAX_LINE_BYTES = 4 << 20
 
 _BOM = b"\xef\xbb\xbf"
@@ -28,16 +29,22 @@ _TAR_MAGIC = slice(257, 262)
 
 
 def read_text(
-    path: Path, schema: Schema, compressed: bool, repair: bool, notes: Notes
-) -> Iterator[Batch]:
-    """The rows of a text file, in order.
+    path: Path,
+    schema: Schema,
+    compressed: bool,
+    repair: bool,
+    notes: Notes,
+    start: Position = START,
+) -> Iterator[Piece]:
+    """The rows of a text file from a place on, in order.
 
     Args:
         path: the file.
         schema: its layout.
         compressed: whether it is gzip.
-        repair: pad rows whose trailing fields are missing, and count them in `notes`.
+        repair: pad rows whose trailing fields are missing.
         notes: filled while reading.
+        start: where to begin.
 
     Raises:
         DpcompareError: the file is damaged or does not fit the schema; the message names the line.
@@ -48,49 +55,68 @@ def read_text(
             'quoting = false and "" among the missing marks'
         )
     layout: Layout | None = None
-    for block, line, bytes_read in _blocks(path, compressed):
+    if start.offset:
+        first = next(_blocks(path, compressed, START))
+        layout, _, _ = _start(path, first.text, schema, repair, notes)
+    for block in _blocks(path, compressed, start):
+        text, line = block.text, block.start.number
         if layout is None:
-            layout, block, line = _start(path, block, schema, repair, notes)
-        if not block:
-            continue
-        if repair:
-            block = _pad(path, block, line, layout, notes)
-        yield Batch(_parse(path, block, line, layout), path, "line", line, bytes_read)
+            layout, text, line = _start(path, text, schema, repair, notes)
+        if text:
+            batch = partial(_batch, path, text, line, layout, repair)
+            yield Piece(batch, block.end, block.bytes_read)
 
 
-def _blocks(path: Path, compressed: bool) -> Iterator[tuple[bytes, int, int]]:
-    """Whole lines, each ending in a newline; the number of the first; file bytes read so far."""
-    line = 1
+def _batch(path: Path, block: bytes, line: int, layout: Layout, repair: bool) -> Batch:
+    _check_text(path, block, line)
+    padded, first_padded = 0, 0
+    if repair:
+        block, padded, first_padded = _pad(block, layout)
+    return Batch(_parse(path, block, line, layout), path, "line", line, padded, first_padded)
+
+
+class _Block(NamedTuple):
+    """Whole lines, each ending in a newline."""
+
+    text: bytes
+    start: Position
+    end: Position
+    bytes_read: int
+
+
+def _blocks(path: Path, compressed: bool, start: Position) -> Iterator[_Block]:
     rest = b""
     with path.open("rb") as file:
         stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=file) if compressed else file
-        while True:
-            try:
+        line = start.number
+        try:
+            stream.seek(start.offset)
+            while True:
                 data = stream.read(BLOCK_BYTES)
-            except (EOFError, zlib.error, OSError) as error:
-                raise DpcompareError(
-                    f"{path}: cannot be read beyond line {line}: {error}"
-                    + (". The gzip data is damaged or cut off" if compressed else "")
-                ) from error
-            end = data.rfind(b"\n") + 1
-            if data and not end:
-                rest += data
-                if len(rest) > MAX_LINE_BYTES:
-                    raise DpcompareError(
-                        f"{path}: line {line} is longer than {MAX_LINE_BYTES:,} bytes; "
-                        "this is not a table of text lines"
-                    )
-                continue
-            block = rest + data[:end]
-            rest = data[end:]
-            if not data and block:
-                block += b"\n"  # the last line may lack its newline
-            if block:
-                _check_text(path, block, line)
-                yield block, line, file.tell()
-                line += len(_line_ends(block))
-            if not data:
-                return
+                end = data.rfind(b"\n") + 1
+                if data and not end:
+                    rest += data
+                    if len(rest) > MAX_LINE_BYTES:
+                        raise DpcompareError(
+                            f"{path}: line {line} is longer than {MAX_LINE_BYTES:,} bytes; "
+                            "this is not a table of text lines"
+                        )
+                    continue
+                block = rest + data[:end]
+                rest = data[end:]
+                if not data and block:
+                    block += b"\n"  # the last line may lack its newline
+                if block:
+                    behind = Position(line + _count_lines(block), start.offset + len(block))
+                    yield _Block(block, start, behind, file.tell())
+                    line, start = behind.number, behind
+                if not data:
+                    return
+        except (EOFError, zlib.error, OSError) as error:
+            raise DpcompareError(
+                f"{path}: cannot be read beyond line {line}: {error}"
+                + (". The gzip data is damaged or cut off" if compressed else "")
+            ) from error
 
 
 def _check_text(path: Path, block: bytes, line: int) -> None:
@@ -118,6 +144,7 @@ def _start(
     path: Path, block: bytes, schema: Schema, repair: bool, notes: Notes
 ) -> tuple[Layout, bytes, int]:
     """Check the first line; the layout, the block without a header, and its first line number."""
+    _check_text(path, block, 1)
     block = block.removeprefix(_BOM)
     first, _, rest = block.partition(b"\n")
     if not schema.header:
@@ -136,8 +163,7 @@ def _start(
 
 def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.Array]:
     """The wanted columns of whole lines as text, null = missing."""
-    ends = _line_ends(block)
-    if _is_empty(block, ends, np.arange(len(ends))).any():
+    if _has_empty_line(block):
         raise text_errors.bad_block(path, block, line, layout, "")
     try:
         table = pyarrow.csv.read_csv(
@@ -160,13 +186,17 @@ def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.
         )
     except pa.ArrowInvalid as error:
         raise text_errors.bad_block(path, block, line, layout, str(error)) from error
-    if table.num_rows != len(ends):
+    if table.num_rows != _count_lines(block):
         raise text_errors.bad_block(path, block, line, layout, "")
     return {name: table.column(name).chunk(0) for name in layout.wanted}
 
 
-def _pad(path: Path, block: bytes, line: int, layout: Layout, notes: Notes) -> bytes:
-    """Append empty fields to the rows whose trailing fields are missing."""
+def _pad(block: bytes, layout: Layout) -> tuple[bytes, int, int]:
+    """Append empty fields to the rows whose trailing fields are missing.
+
+    Returns:
+        The lines, how many rows were padded, and the first of them, from 0.
+    """
     text = np.frombuffer(block, dtype=np.uint8)
     ends = _line_ends(block)
     separators = np.flatnonzero(text == ord(layout.separator))
@@ -174,14 +204,24 @@ def _pad(path: Path, block: bytes, line: int, layout: Layout, notes: Notes) -> b
     short = np.flatnonzero((fields < len(layout.names)) & (fields > layout.last_needed))
     short = short[~_is_empty(block, ends, short)]
     if not len(short):
-        return block
-    if not notes.padded_rows:
-        notes.first_padded = f"{path.name}, line {line + int(short[0])}"
-    notes.padded_rows += len(short)
+        return block, 0, 0
     insert_at = ends[short] - (text[ends[short] - 1] == ord("\r"))
     missing_fields = len(layout.names) - fields[short]
     padded = np.insert(text, np.repeat(insert_at, missing_fields), ord(layout.separator))
-    return padded.tobytes()
+    return padded.tobytes(), len(short), int(short[0])
+
+
+def _count_lines(block: bytes) -> int:
+    return int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))
+
+
+def _has_empty_line(block: bytes) -> bool:
+    text = np.frombuffer(block, dtype=np.uint8)
+    if b"\r" in block:
+        ends = _line_ends(block)
+        return bool(_is_empty(block, ends, np.arange(len(ends))).any())
+    newlines = text == ord("\n")
+    return bool(newlines[0] or (newlines[1:] & newlines[:-1]).any())
 
 
 def _line_ends(block: bytes) -> np.ndarray:

@@ -31,3 +31,18 @@ class ValueRange:
             # Python's min keeps the old value where the new one is NaN
             self.low = min(self.low, float(np.fmin.reduce(values)))
             self.high = max(self.high, float(np.fmax.reduce(values)))
+
+    def merge(self, other: "ValueRange") -> None:
+        """Take in the values that another range has seen."""
+        self.rows += other.rows
+        self.missing += other.missing
+        self.low = min(self.low, other.low)
+        self.high = max(self.high, other.high)
+
+    def state(self) -> list[float]:
+        """What :meth:`restore` needs."""
+        return [self.rows, self.missing, self.low, self.high]
+
+    def restore(self, state: list[Any]) -> None:
+        """Go on from a :meth:`state`."""
+        self.rows, self.missing, self.low, self.high = state
