@@ -185,10 +185,11 @@ def _check(
 
 
 def _numeric_marks(missing: tuple[str, ...]) -> list[float]:
+    """The marks that a file's own notation reads as numbers; Python's float reads more."""
     marks = []
     for mark in missing:
         try:
-            marks.append(float(mark))
-        except ValueError:
+            marks.append(pa.scalar(mark, pa.string()).cast(pa.float64()).as_py())
+        except pa.ArrowInvalid:
             continue
     return [mark for mark in marks if np.isfinite(mark)]

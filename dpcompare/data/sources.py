@@ -197,5 +197,6 @@ def _parts(folder: Path) -> Iterator[Path]:
 
 def natural_order(name: str) -> list[tuple[int, str]]:
     """A key to sort names by, that takes the numbers in them as numbers."""
-    parts = re.findall(r"\d+|\D+", name)
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    digits = {part: part.lstrip("0") for part in parts if part[0] in "0123456789"}
+    return [(len(digits[p]), digits[p]) if p in digits else (-1, p) for p in parts]

@@ -163,8 +163,10 @@ def _start(
 
 def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.Array]:
     """The wanted columns of whole lines as text, null = missing."""
-    if _has_empty_line(block):
+    if _has_empty_line(block) or (layout.quoting and _ends_within_quotes(block, layout)):
         raise text_errors.bad_block(path, block, line, layout, "")
+    if block.startswith(_BOM):
+        block = _BOM + block  # the parser drops one wherever a block begins; this one is a value
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(block),
@@ -185,7 +187,8 @@ def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.
             ),
         )
     except pa.ArrowInvalid as error:
-        raise text_errors.bad_block(path, block, line, layout, str(error)) from error
+        reason = " ".join(str(error).split())
+        raise text_errors.bad_block(path, block, line, layout, reason) from error
     if table.num_rows != _count_lines(block):
         raise text_errors.bad_block(path, block, line, layout, "")
     return {name: table.column(name).chunk(0) for name in layout.wanted}
@@ -209,6 +212,20 @@ def _pad(block: bytes, layout: Layout) -> tuple[bytes, int, int]:
     missing_fields = len(layout.names) - fields[short]
     padded = np.insert(text, np.repeat(insert_at, missing_fields), ord(layout.separator))
     return padded.tobytes(), len(short), int(short[0])
+
+
+def _ends_within_quotes(block: bytes, layout: Layout) -> bool:
+    """Whether a quote is open at the end, which the parser would take as closed."""
+    last = block[block.rfind(b"\n", 0, -1) + 1 :]
+    if b'"' not in last:
+        return False
+    within = False
+    for field in last.rstrip(b"\r\n").split(layout.separator.encode()):
+        # Inside quotes a doubled one stands for itself; a quote elsewhere in a field is text.
+        if within or field.startswith(b'"'):
+            quotes = len(field) - len(field.replace(b'"', b""))
+            within ^= quotes % 2 == 1
+    return within
 
 
 def _count_lines(block: bytes) -> int:

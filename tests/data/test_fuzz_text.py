@@ -47,14 +47,12 @@ class Reading:
         bad_file: whether the file cannot be right as a whole.
         debatable: whether a reader may refuse what has no bad line: quotes inside a field, numbers
             in a notation that is not everybody's, a first row that looks like a header.
-        known_bug: whether the file is like the known bugs below; to be removed with them.
     """
 
     rows: list[dict[str, str | float | None]] = field(default_factory=list)
     bad_lines: set[int] = field(default_factory=set)
     bad_file: bool = False
     debatable: bool = False
-    known_bug: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -73,7 +71,6 @@ def read_slowly(content: bytes, schema: Schema, repair: bool) -> Reading:
             found.bad_file = True
             return found
     lines = content.removeprefix(BYTE_ORDER_MARK).split(b"\n")
-    found.known_bug |= any(line.startswith(BYTE_ORDER_MARK) for line in lines)
     if lines[-1] == b"":
         lines.pop()
     names = [column.name for column in schema.columns]
@@ -107,7 +104,6 @@ def _fields(line: bytes, schema: Schema, found: Reading, number: int) -> list[st
         fields = next(csv.reader([text], delimiter=schema.separator, strict=True))
     except csv.Error:  # quotes end before their field does, or never; or there are line breaks
         found.debatable = True
-        found.known_bug |= _is_unclosed(text, schema.separator)
         if "\r" in text or _is_unclosed(text, schema.separator):
             return None
         return next(csv.reader([text], delimiter=schema.separator))
@@ -235,8 +231,6 @@ def _compare(place: Path, content: bytes, schema: Schema, repair: bool) -> bool:
         _check_refusal(str(error), expected)
         assert [path.name for path in place.iterdir()] == ["log.txt"]
         return False
-    if expected.known_bug:
-        return True
     assert not expected.is_bad, f"accepted, in spite of bad lines {sorted(expected.bad_lines)}"
     dataset = load_prepared(place / "prepared")
     assert manifest.rows == dataset.rows == len(expected.rows)
@@ -267,7 +261,7 @@ def _check_numeric(found: np.ndarray, values: list[float | None], scale: float) 
 def _check_refusal(message: str, expected: Reading) -> None:
     assert "log.txt" in message, message
     assert expected.is_bad or expected.debatable, f"refused for no reason: {message}"
-    assert "\n" not in message or expected.known_bug, message
+    assert "\n" not in message, message
     if expected.bad_file or expected.debatable:
         return
     named = re.search(r"\bline (\d+)", message)
@@ -478,7 +472,7 @@ def test_bytes_are_read_exactly_or_refused(folder, content):
     compare(folder, content, Schema("own", "own", True, columns, tasks, header=False))
 
 
-# --- known bugs: remove the marks, and Reading.known_bug, when they are fixed --------------------
+# --- found by fuzzing ----------------------------------------------------------------------------
 
 TWO = (Column("y", "label"), Column("c", "categorical"))
 PLAIN = Schema("own", "own", True, TWO, {"pctr": Target("y")}, header=False)
@@ -493,7 +487,6 @@ def _prepared(folder, content, schema):
     return load_prepared(place / "prepared")
 
 
-@pytest.mark.xfail(strict=True, reason="pyarrow drops a byte order mark at the start of each block")
 @pytest.mark.parametrize(
     "content",
     [
@@ -506,7 +499,6 @@ def test_only_the_first_byte_order_mark_is_dropped(folder, content):
     assert _prepared(folder, content, schema).categories[-1, 0] == slow_hash("\ufeffa")
 
 
-@pytest.mark.xfail(strict=True, reason="a quote open at the end of a block is taken as closed")
 @pytest.mark.parametrize(
     "content",
     [
@@ -520,7 +512,6 @@ def test_a_quote_that_is_never_closed_is_refused(folder, content):
         _prepared(folder, content, PLAIN)
 
 
-@pytest.mark.xfail(strict=True, reason="the message quotes the rows as pyarrow does, with breaks")
 def test_the_message_about_an_open_quote_is_one_line(folder):
     content = b'"a","0\r\n"a","0"\r\n"a","1"\r\n'
     schema = Schema("own", "own", True, TWO[::-1], {"pctr": Target("y")}, header=False)
@@ -529,7 +520,6 @@ def test_the_message_about_an_open_quote_is_one_line(folder):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(strict=True, reason="Python reads a number where the file's notation has none")
 @pytest.mark.parametrize("mark", ["1_000", " 1000", "\t1000", "\uff11000"])
 def test_a_missing_mark_that_is_no_number_hides_no_number(folder, mark):
     schema = Schema(
@@ -538,7 +528,6 @@ def test_a_missing_mark_that_is_no_number_hides_no_number(folder, mark):
     assert _prepared(folder, b"0,1000\n1,7\n", schema).numeric[0, 0] == np.float32(math.log1p(1000))
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="sorting takes a raised 2 for a number")
 def test_columns_with_raised_digits_are_sorted_by_name(folder):
     place = folder / str(next(FOLDERS))
     place.mkdir()
