@@ -149,7 +149,7 @@ def _cast(
         values = fixed_width(array.cast(pa.float64(), safe=False), np.float64).copy()
     except pa.ArrowInvalid:
         raise _not_a_number(batch, name, hint) from None
-    values[absent] = np.nan
+    np.copyto(values, np.nan, where=absent)
     if not is_text:
         absent = absent | np.isnan(values)  # NaN is how pandas stores a missing number
     _check(
@@ -158,9 +158,11 @@ def _cast(
         absent | np.isfinite(values),
         lambda value: f"{value} is not a finite number{hint}",
     )
-    for mark in _numeric_marks(missing):
+    marks = _numeric_marks(missing)
+    for mark in marks:
         absent |= values == mark
-    values[absent] = np.nan
+    if marks or not is_text:
+        values[absent] = np.nan
     return values, absent
 
 

@@ -22,7 +22,8 @@ HASH_RULE = "1 + FNV-1a-64(UTF-8 bytes of the text) mod (2**32 - 1); 0 = missing
 
 _OFFSET_BASIS = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
-_LOW_HALF = np.uint64(0xFFFFFFFF)
+_LARGEST = np.uint32(0xFFFFFFFF)
+_LOW_BYTE = np.uint64(0xFF)
 _HALF = np.uint64(32)
 
 _HEX_PAIRS = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), dtype=np.uint16)
@@ -54,7 +55,9 @@ def fnv1a_64(text: UInt8Array, starts: npt.NDArray[Any], ends: npt.NDArray[Any])
 
 
 def fnv1a_64_fixed(text: UInt8Array) -> UInt64Array:
-    """:func:`fnv1a_64` of strings of one length: (n, width) uint8 to (n,) uint64."""
+    """:func:`fnv1a_64` of strings of one length: (n, width) uint8, contiguous, to (n,) uint64."""
+    if text.shape[1] == 8:
+        return _fnv1a_64_words(text.reshape(-1).view("<u8"))
     hashes = np.full(len(text), _OFFSET_BASIS, dtype=np.uint64)
     for position in range(text.shape[1]):
         hashes ^= text[:, position]
@@ -62,14 +65,28 @@ def fnv1a_64_fixed(text: UInt8Array) -> UInt64Array:
     return hashes
 
 
+def _fnv1a_64_words(words: UInt64Array) -> UInt64Array:
+    """The same of strings of eight bytes, each read as a number whose lowest byte comes first."""
+    hashes = np.full(len(words), _OFFSET_BASIS, dtype=np.uint64)
+    byte = np.empty_like(words)
+    for position in range(8):
+        np.right_shift(words, np.uint64(8 * position), out=byte)
+        byte &= _LOW_BYTE
+        hashes ^= byte
+        hashes *= _PRIME
+    return hashes
+
+
 def fold(hashes: UInt64Array) -> UInt32Array:
     """Fold 64-bit hashes to 1..2**32 - 1: ``1 + hash mod (2**32 - 1)``, so that 0 stays free."""
-    # 2**32 is 1 modulo 2**32 - 1, so the halves may be added instead of divided.
-    folded = (hashes >> _HALF) + (hashes & _LOW_HALF)
-    folded = (folded >> _HALF) + (folded & _LOW_HALF)
-    folded[folded == _LOW_HALF] = 0
-    folded += np.uint64(1)
-    return folded.astype(np.uint32)
+    # 2**32 is 1 modulo 2**32 - 1, so the halves may be added instead of divided, and so may 1 for
+    # a sum that went beyond 2**32 - 1 and started again at 0.
+    low = hashes.astype(np.uint32)
+    folded = low + (hashes >> _HALF).astype(np.uint32)
+    folded += folded < low
+    folded[folded == _LARGEST] = 0
+    folded += np.uint32(1)
+    return folded
 
 
 def hash_hex(values: UInt32Array) -> UInt32Array:

@@ -29,7 +29,8 @@ class DistinctValues:
 
     def add(self, hashes: npt.NDArray[np.uint32]) -> None:
         """Take in (n,) hashes; 0, a missing category, is not counted."""
-        self._cells[hashes & np.uint32(_CELLS - 1)] = True
+        cells = hashes & np.uint32(_CELLS - 1)
+        self._cells[cells.astype(np.intp)] = True  # numpy is slower with indices of other types
 
     def state(self) -> npt.NDArray[np.uint8]:
         """What :meth:`restore` needs: one bit a cell."""

@@ -21,7 +21,9 @@ from dpcompare.data.sources import START, Batch, Notes, Piece, Position
 from dpcompare.data.text_errors import Layout
 from dpcompare.errors import DpcompareError, UsageError
 
-BLOCK_BYTES = 1 << 20  # what the parser makes of it then fits into the cache of a core
+BLOCK_BYTES = 2 << 20  # enough rows for numpy to be fast
+_PARSED_BYTES = 1 << 19  # little enough for the parser to stay in the cache of a core
+_COUNTED_BYTES = 1 << 16  # the same for counting
 MAX_LINE_BYTES = 4 << 20
 
 _BOM = b"\xef\xbb\xbf"
@@ -63,16 +65,18 @@ def read_text(
         if layout is None:
             layout, text, line = _start(path, text, schema, repair, notes)
         if text:
-            batch = partial(_batch, path, text, line, layout, repair)
+            lines = block.end.number - line
+            batch = partial(_batch, path, text, line, lines, layout, repair)
             yield Piece(batch, block.end, block.bytes_read)
 
 
-def _batch(path: Path, block: bytes, line: int, layout: Layout, repair: bool) -> Batch:
+def _batch(path: Path, block: bytes, line: int, lines: int, layout: Layout, repair: bool) -> Batch:
     _check_text(path, block, line)
     padded, first_padded = 0, 0
     if repair:
         block, padded, first_padded = _pad(block, layout)
-    return Batch(_parse(path, block, line, layout), path, "line", line, padded, first_padded)
+    columns = _parse(path, block, line, lines, layout)
+    return Batch(columns, path, "line", line, padded, first_padded)
 
 
 class _Block(NamedTuple):
@@ -102,7 +106,7 @@ def _blocks(path: Path, compressed: bool, start: Position) -> Iterator[_Block]:
                             "this is not a table of text lines"
                         )
                     continue
-                block = rest + data[:end]
+                block = b"".join((rest, memoryview(data)[:end]))
                 rest = data[end:]
                 if not data and block:
                     block += b"\n"  # the last line may lack its newline
@@ -161,37 +165,49 @@ def _start(
     return layout, rest, line
 
 
-def _parse(path: Path, block: bytes, line: int, layout: Layout) -> dict[str, pa.Array]:
+def _parse(path: Path, block: bytes, line: int, lines: int, layout: Layout) -> dict[str, pa.Array]:
     """The wanted columns of whole lines as text, null = missing."""
-    if _has_empty_line(block) or (layout.quoting and _ends_within_quotes(block, layout)):
+    if layout.quoting and _ends_within_quotes(block, layout):
         raise text_errors.bad_block(path, block, line, layout, "")
     if block.startswith(_BOM):
         block = _BOM + block  # the parser drops one wherever a block begins; this one is a value
     try:
-        table = pyarrow.csv.read_csv(
-            pa.BufferReader(block),
-            read_options=pyarrow.csv.ReadOptions(
-                use_threads=False, column_names=layout.names, block_size=len(block) + 1
-            ),
-            parse_options=pyarrow.csv.ParseOptions(
-                delimiter=layout.separator,
-                quote_char='"' if layout.quoting else False,
-                ignore_empty_lines=False,
-            ),
-            convert_options=pyarrow.csv.ConvertOptions(
-                column_types=dict.fromkeys(layout.wanted, pa.string()),
-                include_columns=layout.wanted,
-                null_values=layout.missing,
-                strings_can_be_null=True,
-                check_utf8=False,  # done before, with the line number
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        reason = " ".join(str(error).split())
-        raise text_errors.bad_block(path, block, line, layout, reason) from error
-    if table.num_rows != _count_lines(block):
+        # What ends a part closes a quote, so quotes are parsed in one part.
+        table = _table(block, layout, len(block) + 1 if layout.quoting else _PARSED_BYTES)
+    except pa.ArrowInvalid:
+        try:  # a line longer than that is no error
+            table = _table(block, layout, len(block) + 1)
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split())
+            raise text_errors.bad_block(path, block, line, layout, reason) from error
+    columns = {name: table.column(name).chunk(0) for name in layout.wanted}
+    # The parser makes a row of empty fields of an empty line.
+    may_hold_empty = "" not in layout.missing or all(c.null_count for c in columns.values())
+    if table.num_rows != lines or (may_hold_empty and _has_empty_line(block)):
         raise text_errors.bad_block(path, block, line, layout, "")
-    return {name: table.column(name).chunk(0) for name in layout.wanted}
+    return columns
+
+
+def _table(block: bytes, layout: Layout, parsed_bytes: int) -> pa.Table:
+    """The wanted columns, each in one chunk, parsed so many bytes at a time."""
+    return pyarrow.csv.read_csv(
+        pa.BufferReader(block),
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, column_names=layout.names, block_size=parsed_bytes
+        ),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=layout.separator,
+            quote_char='"' if layout.quoting else False,
+            ignore_empty_lines=False,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(layout.wanted, pa.string()),
+            include_columns=layout.wanted,
+            null_values=layout.missing,
+            strings_can_be_null=True,
+            check_utf8=False,  # done before, with the line number
+        ),
+    ).combine_chunks()
 
 
 def _pad(block: bytes, layout: Layout) -> tuple[bytes, int, int]:
@@ -229,16 +245,14 @@ def _ends_within_quotes(block: bytes, layout: Layout) -> bool:
 
 
 def _count_lines(block: bytes) -> int:
-    return int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))
+    text = np.frombuffer(block, dtype=np.uint8)
+    parts = (text[at : at + _COUNTED_BYTES] for at in range(0, len(text), _COUNTED_BYTES))
+    return sum(int(np.count_nonzero(part == ord("\n"))) for part in parts)
 
 
 def _has_empty_line(block: bytes) -> bool:
-    text = np.frombuffer(block, dtype=np.uint8)
-    if b"\r" in block:
-        ends = _line_ends(block)
-        return bool(_is_empty(block, ends, np.arange(len(ends))).any())
-    newlines = text == ord("\n")
-    return bool(newlines[0] or (newlines[1:] & newlines[:-1]).any())
+    ends = _line_ends(block)
+    return bool(_is_empty(block, ends, np.arange(len(ends))).any())
 
 
 def _line_ends(block: bytes) -> np.ndarray:
