@@ -21,8 +21,8 @@ from dpcompare.data.sources import START, Batch, Notes, Piece, Position
 from dpcompare.data.text_errors import Layout
 from dpcompare.errors import DpcompareError, UsageError
 
-BLOCK_BYTES = 2 << 20  # enough rows for numpy to be fast
-_PARSED_BYTES = 1 << 19  # little enough for the parser to stay in the cache of a core
+BLOCK_BYTES = 8 << 20  # enough rows for numpy to keep off Python's lock for long
+_PARSED_BYTES = 1 << 20  # little enough for the parser to stay in the cache of a core
 _COUNTED_BYTES = 1 << 16  # the same for counting
 MAX_LINE_BYTES = 4 << 20
 
