@@ -293,3 +293,27 @@ def test_a_tar_archive_inside_gzip(tmp_path):
 def test_a_very_long_line(tmp_path, monkeypatch):
     monkeypatch.setattr("dpcompare.data.text_source.MAX_LINE_BYTES", 5000)
     refuse(tmp_path, criteo_text(3) + "x" * 20_000, "line 4 is longer than 5,000 bytes")
+
+
+@pytest.mark.parametrize("missing", [("",), ("-1",), ("", "-1")])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_line_is_not_a_row_of_missing_values(tmp_path, missing, end):
+    lines = ["id,number,whole,color,click", "1,2,3,red,0", "", "3,2,3,blue,1", ""]
+    schema = own_schema(missing=missing)
+    refuse(tmp_path, end.join(lines), "line 3 is empty; remove it", schema)
+
+
+def test_rows_without_any_feature_are_rows(tmp_path):
+    lines = ["id,number,whole,color,click", "1,2,3,red,0", ",,,,1", ",,,,0", ""]
+    dataset, _ = prepare_text(tmp_path, "\n".join(lines), own_schema())
+    assert dataset.labels["pctr"].tolist() == [0, 1, 0]
+    assert dataset.categories[1:].tolist() == [[0], [0]]
+
+
+def test_a_line_longer_than_the_parser_takes_at_a_time_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpcompare.data.text_source._PARSED_BYTES", 100)
+    word = "x" * 300
+    lines = [criteo_fields(row, C5=word if row == 7 else "ab") for row in range(12)]
+    dataset, _ = prepare_text(tmp_path, "".join("\t".join(line) + "\n" for line in lines))
+    expected = hash_text(pa.array([word if row == 7 else "ab" for row in range(12)])).tolist()
+    assert dataset.categories[:, 4].tolist() == expected
