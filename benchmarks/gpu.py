@@ -63,7 +63,8 @@ def main() -> None:
         steps.terminate()
         code = steps.wait()
     note(options.out / "machine.json", device)
-    missing = [cell for cell in CELLS if cell not in measured(options.out / "steps.csv")]
+    found = measured(options.out / "steps.csv")
+    missing = [f"{v} in {c}" for c in CELLS for v in VARIANTS if (c, v) not in found]
     if missing:
         print(f"Not measured within {options.seconds} s: {', '.join(missing)}")
     sys.exit(0 if code in (0, 143) else code)
@@ -87,12 +88,12 @@ def note(path: Path, device: dict[str, str | int]) -> None:
         path.write_text(json.dumps(described, indent=2) + "\n")
 
 
-def measured(path: Path) -> set[str]:
-    """The cells that have rows."""
+def measured(path: Path) -> set[tuple[str, str]]:
+    """The cells and variants that have rows."""
     if not path.exists():
         return set()
     lines = [line.split(",") for line in path.read_text().splitlines()[1:]]
-    return {"/".join(line[1:4]) for line in lines}
+    return {("/".join(line[1:4]), line[0]) for line in lines}
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How cost grows with the log: preparation, and training from disk, from a million rows on.
 
-For each number of rows: raw text in Criteo's format is written, prepared by the command, and two
-trials are trained on it by the command (DP-SGD, and label DP), each alone. Memory is that of all
-processes together without the file cache (RssAnon), at its peak. What sampling and gathering take
-of a step is measured on the same columns, on one core, as are the steps.
+For each number of rows: raw text in Criteo's format is written and prepared by the command, and
+trials are trained on it by the command, one after the other, each by one worker. Memory is that of
+all processes together without the file cache (RssAnon), at its peak, the command's own of about
+half a gigabyte included. A step is then timed in a process of its own on one core, after everything
+is compiled, and so are the drawing and the gathering of its rows, which a second thread does.
 
     python benchmarks/scale.py --rows 1000000 10000000 40000000 --folder /large/disk
 
@@ -13,6 +14,7 @@ The text of 40 million rows takes 10 GB, its columns 6.4 GB.
 import argparse
 import csv
 import json
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -21,14 +23,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 from registry import HERE
 
-STEPS = 300
-BATCHES = (4096, 65_536)
+TRIALS = (("dp-sgd", 4096, 100), ("dp-sgd", 65_536, 10), ("randomized-response", 4096, 100))
+"""Mechanism, batch size, and steps of the trial whose memory is measured."""
+
+BUCKETS, TOWER = 10_000, (128, 128)
 COLUMNS = (
     "rows",
     "text_bytes",
@@ -57,7 +62,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000, 40_000_000])
     parser.add_argument("--folder", type=Path, required=True, help="for text and columns")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scale.csv")
-    parser.add_argument("--steps", type=int, default=STEPS)
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for count in options.rows:
@@ -65,14 +69,9 @@ def main() -> None:
         place.mkdir(parents=True)
         try:
             prepared = measure_preparation(count, place)
-            for trial, batch in (
-                ("dp-sgd", BATCHES[0]),
-                ("dp-sgd", BATCHES[1]),
-                ("randomized-response", BATCHES[0]),
-            ):
-                steps = options.steps if batch == BATCHES[0] else max(1, options.steps // 10)
-                found = measure_trial(place, trial, batch, steps)
-                rows.append({**prepared, "trial": trial, "batch": batch, **found})
+            for mechanism, batch, steps in TRIALS:
+                found = measure_trial(place, mechanism, batch, steps)
+                rows.append({**prepared, "trial": mechanism, "batch": batch, **found})
                 write(options.out, rows)
         finally:
             shutil.rmtree(place)
@@ -107,8 +106,9 @@ def measure_trial(place: Path, mechanism: str, batch: int, steps: int) -> dict[s
     """One trial by the command, and what its batches cost."""
     study = place / f"{mechanism}-{batch}.toml"
     study.write_text(
-        f'title = "At scale"\ntask = "pctr"\nepsilons = [1]\nseeds = 1\n[data]\nsource = "--data"\n'
-        "[model]\nbuckets = 10000\ntower = [128, 128]\n"
+        'title = "At scale"\ntask = "pctr"\nepsilons = [1]\nseeds = 1\n'
+        '[data]\nsource = "--data"\nsplit = [0.9, 0.05, 0.05]\n'
+        f"[model]\nbuckets = {BUCKETS}\ntower = {list(TOWER)}\n"
         f"[training]\nbatch_size = {batch}\nsteps = {steps}\nlearning_rate = 0.1\n"
         f'[[mechanisms]]\nname = "{mechanism}"\n'
     )
@@ -118,9 +118,9 @@ def measure_trial(place: Path, mechanism: str, batch: int, steps: int) -> dict[s
     peak = run([*command, "--workers", "1", "--out", out])
     record = json.loads((out / "trials.jsonl").read_text().splitlines()[-1])
     assert record["status"] == "done", record["error"]
-    draw, gather = batch_costs(place / "columns", mechanism, batch)
-    # The first block compiles; two trials of different length would be the alternative.
-    step = 1e3 * record["timings"]["train"] / record["schedule"]["steps"]
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        arguments = (place / "columns", mechanism, batch)
+        step, draw, gather = pool.apply(costs_of_a_step, arguments)
     tell(f"  {mechanism}, batch {batch}: {step:.1f} ms a step, drawing {draw:.2f} ms")
     return {
         "step_ms": step,
@@ -134,28 +134,54 @@ def measure_trial(place: Path, mechanism: str, batch: int, steps: int) -> dict[s
     }
 
 
-def batch_costs(columns: Path, mechanism: str, batch: int) -> tuple[float, float]:
-    """Milliseconds a step takes to draw its rows, and to gather them."""
+def costs_of_a_step(columns: Path, name: str, batch: int) -> tuple[float, float, float]:
+    """Milliseconds that a step takes, and that drawing and gathering its rows take, on one core."""
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     import numpy as np
 
     from dpcompare import data
     from dpcompare.batches import blocks, chunks_of, gathered, row_bytes
     from dpcompare.data.sampling import batch_draw
-    from dpcompare.privacy import Sampling, Schedule
+    from dpcompare.embeddings import EmbeddingTables
+    from dpcompare.mechanism import find
+    from dpcompare.model import Model
+    from dpcompare.optimizers import Recipe
+    from dpcompare.privacy import Schedule
+    from dpcompare.tasks import PCTR
+    from dpcompare.trainer import Streams, train
 
     dataset = data.load_prepared(columns)
-    part = dataset.parts("pctr")[0]
-    features = data.encode(dataset, part, data.HashBuckets.for_columns(10_000, dataset))
-    examples = part.stop - part.start
-    tree = (features, np.zeros(examples, np.float32))
-    sampling: Sampling = "poisson" if mechanism == "dp-sgd" else "shuffle"
-    schedule = Schedule(examples, batch, 40, sampling)
+    part = dataset.parts("pctr", (0.9, 0.05, 0.05))[0]
+    encoder = data.HashBuckets.for_columns(BUCKETS, dataset)
+    features = data.encode(dataset, part, encoder)
+    labels = np.asarray(dataset.labels["pctr"][part], np.float32)
+    mechanism = find("dp-sgd").build({"clip_norm": 1.0}).replace(noise_multiplier=1.0)
+    if name != "dp-sgd":
+        mechanism = find("non-private").build({})  # what a label mechanism trains as
+    any_length = Schedule(len(labels), batch, 1, mechanism.sampling)
+    chunks = chunks_of(any_length, 1)
+    room = chunks.steps_of_block(row_bytes((features, labels)))
+    schedule = replace(any_length, steps=4 * room)
     draw = batch_draw(schedule, 1, "scale")
-    chunks = chunks_of(schedule, 1)
-    drawn = [1e3 * seconds(lambda s=s: draw(s)) for s in range(2, 22)]  # type: ignore[misc]
-    made = list(blocks(draw, (), 20, chunks, chunks.steps_of_block(row_bytes(tree))))
-    gather = sum(seconds(lambda b=b: gathered(tree, b)) for b in made)  # type: ignore[misc]
-    return statistics.median(drawn), 1e3 * gather / 20
+    draw(0)
+    drawn = [1e3 * seconds(lambda s=s: draw(s)) for s in range(1, 21)]  # type: ignore[misc]
+    made = list(blocks(draw, (), schedule.steps, chunks, room))
+    gather = [1e3 / room * seconds(lambda b=b: gathered((features, labels), b)) for b in made]  # type: ignore[misc]
+    model = Model(dataset.numeric.shape[1], EmbeddingTables(encoder.sizes), TOWER)
+    reports: list[float] = []
+    train(
+        mechanism,
+        PCTR,
+        model,
+        features,
+        labels,
+        schedule,
+        Recipe("momentum", 0.1),
+        Streams(("scale",), ("noise",)),
+        lambda fraction: reports.append(time.perf_counter()),
+    )
+    step = 1e3 * (reports[-2] - reports[0]) / room / (len(reports) - 2)
+    return step, statistics.median(drawn), statistics.median(gather)
 
 
 def estimate(study: Path, columns: Path) -> float:

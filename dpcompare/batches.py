@@ -92,14 +92,21 @@ def blocks(
         steps: of the whole run.
         chunks: how batches are cut.
         room: steps of one block.
-        start: the step to begin with, where a block of the whole run begins.
+        start: the step to begin with.
+
+    Raises:
+        ValueError: no block of the whole run begins with `start`.
     """
-    for begin, end in itertools.pairwise(sorted({0, steps, *borders})):
-        for first_step in range(begin, end, room):
-            if first_step < start:
-                continue
-            last_step = min(first_step + room, end)
-            batches = [draw(step) for step in range(first_step, last_step)]
+    ends = {
+        first_step: min(first_step + room, end)
+        for begin, end in itertools.pairwise(sorted({0, steps, *borders}))
+        for first_step in range(begin, end, room)
+    }
+    if start not in ends:
+        raise ValueError(f"a run must go on where a block begins, not at step {start}")
+    for first_step, end in ends.items():
+        if first_step >= start:
+            batches = [draw(step) for step in range(first_step, end)]
             yield _block(first_step, batches, chunks, room)
 
 

@@ -10,19 +10,21 @@ orbax writes the arrays: each checkpoint is complete or absent, whenever the pro
 """
 
 import logging
-import os
 import platform
 import shutil
 import time
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from dpcompare.compilation import processor
 from dpcompare.errors import DpcompareError
 
 _FORMAT = 1
+_START_ANEW = "To have the trial start anew, delete that folder and run again with --retry-failed"
 _SHOWN = 150  # characters of another library's message
 _README = """Private training state of trials that are not finished. Do not publish it: embedding
 tables in here lack part of the noise that the guarantees count on. A trial's folder is removed when
@@ -60,7 +62,7 @@ class Checkpoints:
             "trial": trial,
             "devices": devices,
             "device": jax.devices()[0].device_kind,
-            "machine": platform.machine(),
+            "processor": processor() or platform.machine(),
             **{name: version(name) for name in ("dpcompare", "jax", "jaxlib", "optax", "numpy")},
         }
 
@@ -81,8 +83,8 @@ class Checkpoints:
                 manager.wait_until_finished()
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
             raise DpcompareError(
-                f"the checkpoint in {self._path} cannot be written: {_beginning(error)}. Make room "
-                "and run again with --retry-failed: the trial goes on from its last checkpoint"
+                f"{self._name} cannot be written: {_beginning(error)}. Make room and run again "
+                "with --retry-failed: the trial goes on from its last checkpoint"
             ) from error
         self._last = time.monotonic()
 
@@ -111,15 +113,16 @@ class Checkpoints:
             # It leaves unread futures, which would print their tracebacks when they are collected.
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             raise DpcompareError(
-                f"the checkpoint in {self._path} cannot be read: {_beginning(error)}. Delete that "
-                "folder to have the trial start anew"
+                f"{self._name} cannot be read: {_beginning(error)}. {_START_ANEW}"
             ) from error
 
     def _manager(self) -> Any:
         # Imported here: most trials end before their first checkpoint.
         import orbax.checkpoint as ocp
 
-        options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=False)
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=1, enable_async_checkpointing=False, cleanup_tmp_directories=True
+        )
         return ocp.CheckpointManager(self._path, options=options)
 
     def _contents(self, state: Any) -> Any:
@@ -156,16 +159,21 @@ class Checkpoints:
         ]
         if differences:
             raise DpcompareError(
-                f"the checkpoint in {self._path} was made with other settings "
-                f"({'; '.join(differences)}), so a run that goes on from it would not be the one "
-                "that was interrupted. Go back to those settings, or delete that folder to have "
-                "the trial start anew"
+                f"{self._name} was made with other settings ({'; '.join(differences)}), so a run "
+                "that goes on from it would not be the one that was interrupted. Go back to those "
+                f"settings, and run again with --retry-failed. {_START_ANEW}"
             )
         self.kept[:] = progress["kept"]
         self.seconds_before = progress["seconds"]
 
+    @property
+    def _name(self) -> str:
+        """For messages, which end up in records: they say nothing of the machine's folders."""
+        return f"the checkpoint {self._folder.name}/{self._path.name} of the results folder"
+
     def _make_private_folder(self) -> None:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
+        for folder in (self._folder, self._path):
+            folder.mkdir(mode=0o700, exist_ok=True)
         readme = self._folder / "PRIVATE.txt"
         if not readme.exists():
             readme.write_text(_README)
@@ -188,8 +196,20 @@ def _with_arrays(start: Any, arrays: dict[str, jax.Array]) -> Any:
     return jax.tree.unflatten(structure, found)
 
 
-def remove(folder: Path, trial: str) -> None:
-    """Remove a trial's checkpoint, and the folder with the last one; without any, do nothing."""
-    shutil.rmtree(folder / trial, ignore_errors=True)
-    if folder.is_dir() and all(entry == "PRIVATE.txt" for entry in os.listdir(folder)):
+def trials_in(folder: Path) -> set[str]:
+    """The trials that have a checkpoint in the folder of a study's checkpoints."""
+    if not folder.is_dir():
+        return set()
+    return {entry.name for entry in folder.iterdir() if entry.is_dir()}
+
+
+def remove(folder: Path, trials: Iterable[str]) -> None:
+    """Remove the checkpoints of some trials, as far as there are any."""
+    for trial in trials_in(folder) & set(trials):
+        shutil.rmtree(folder / trial, ignore_errors=True)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove the folder of a study's checkpoints if it has none. No trial may be running."""
+    if folder.is_dir() and not trials_in(folder):
         shutil.rmtree(folder, ignore_errors=True)

@@ -168,6 +168,8 @@ def run_study(
         raise UsageError(f"--workers must be at least 1, got {workers}")
     if ray_address is not None and executor != "ray":
         raise UsageError("--ray-address goes with --executor ray")
+    if devices > 1 and executor == "ray":
+        raise UsageError("--devices does not go with --executor ray: a Ray worker has one device")
     chosen = studies.select(
         studies.load(study),
         data_path=data,

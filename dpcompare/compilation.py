@@ -40,11 +40,11 @@ def use_cache() -> None:
     """
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    processor = _processor()
-    if processor is None:
+    named = processor()
+    if named is None:
         return
     programs = cache_folder() / "programs"
-    folder = programs / f"{processor}-{len(os.sched_getaffinity(0))}"
+    folder = programs / f"{named}-{len(os.sched_getaffinity(0))}"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not _is_private(folder):
@@ -74,7 +74,7 @@ def cache_folder() -> Path:
     return Path(base) / "dpcompare"
 
 
-def _processor() -> str | None:
+def processor() -> str | None:
     """A name for what compiled code depends on: the model and its instructions."""
     try:
         first = CPU_INFO.read_text().partition("\n\n")[0]  # one paragraph for each core

@@ -74,6 +74,7 @@ def run(study: Study, path: Path, how: How, say: Say) -> int:
             folder.write_plan([identity(c) for c in [*planned, *finals]])
             say("The chosen candidates run again, with the test rows.")
             failed += _run_missing(study, finals, folder, how, say)
+        _tidy_checkpoints(folder, say)
     # Imported here, so that workers start before their parent has loaded what draws.
     from dpcompare.redraw import show
 
@@ -102,13 +103,12 @@ def _run_missing(
         if shortage:
             say(shortage)
         executor = runner.LocalExecutor(count)
-    for trial in done:  # a kill may have come between its record and this
-        checkpoints.remove(folder.checkpoints, trial)
+    checkpoints.remove(folder.checkpoints, done)  # a kill may have come before it was removed
 
     def store(record: dict[str, Any]) -> None:
         folder.append(record)
         if record["status"] == "done":
-            checkpoints.remove(folder.checkpoints, record["id"])
+            checkpoints.remove(folder.checkpoints, [record["id"]])
 
     costs = [estimate.cost(c) for c in configurations]
     with ProgressBar(costs, study.name) as bar:
@@ -135,7 +135,19 @@ def _run_section(folder: ResultsFolder, how: How) -> Run:
         "devices": how.devices,
         "checkpoints": str(folder.checkpoints.resolve()),
         "checkpoint_seconds": 60 * how.checkpoint_minutes,
+        "token": folder.token,
     }
+
+
+def _tidy_checkpoints(folder: ResultsFolder, say: Say) -> None:
+    """Remove the folder of checkpoints if it is empty, and name what nobody will go on from."""
+    checkpoints.remove_empty(folder.checkpoints)
+    others = checkpoints.trials_in(folder.checkpoints) - set(folder.plan() or ())
+    if others:
+        say(
+            f"Warning: {folder.checkpoints} holds private state of {len(others)} trials that the "
+            f"study no longer has ({', '.join(sorted(others))}); delete what is not needed"
+        )
 
 
 def dry_run(study: Study, how: How) -> str:
@@ -169,10 +181,12 @@ def _checkpoint_lines(
     configurations: list[Configuration], workers: int, seconds: float, how: How
 ) -> list[str]:
     """What checkpoints may take on the disk, if trials are long enough to have any."""
-    if seconds / len(configurations) < 60 * how.checkpoint_minutes:
+    share = seconds / sum(map(estimate.cost, configurations))
+    long = [c for c in configurations if share * estimate.cost(c) >= 60 * how.checkpoint_minutes]
+    if not long:
         return []
-    largest = max(estimate.checkpoint(c) for c in configurations)
-    size = min(workers, len(configurations)) * largest / 2**30
+    # A new one is written before the old one is removed.
+    size = 2 * min(workers, len(long)) * max(map(estimate.checkpoint, long)) / 2**30
     return [f"checkpoints of running trials: up to {size:.1f} GiB on disk"]
 
 

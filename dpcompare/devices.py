@@ -45,7 +45,8 @@ def check_devices(count: int) -> None:
     code = "import jax; d = jax.devices(); print(len(d), d[0].device_kind)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if asked.returncode:
-        raise UsageError(f"JAX finds no device here: {asked.stderr.strip().splitlines()[-1]}")
+        reason = asked.stderr.strip() or f"the process that asks ended with {asked.returncode}"
+        raise UsageError(f"JAX finds no device here: {reason.splitlines()[-1]}")
     there, kind = asked.stdout.splitlines()[-1].split(" ", 1)
     _check(count, int(there), kind)
 

@@ -68,7 +68,9 @@ def _rows(configuration: Configuration, model: Model) -> float:
     parts = configuration["data"]["parts"]
     columns = len(model.tables.column_tables)
     encoded = [4 * columns * rows for rows in parts]
-    held = sum(copy for copy in encoded if copy <= LARGEST_COPY)
+    # A task with rows of its own has copies of those.
+    selected = [4 * width * sum(parts) for width in (model.numeric, columns)]
+    held = sum(copy for copy in [*encoded, *selected] if copy <= LARGEST_COPY)
     if configuration["data"]["source"] == "synthetic":
         held += 4 * (model.numeric + columns) * sum(parts)
     return held + PER_ROW * sum(parts)
@@ -86,7 +88,9 @@ def checkpoint(configuration: Configuration) -> float:
     if configuration.get("kind") == "account":
         return 0.0
     copies = {"sgd": 1, "momentum": 2}.get(configuration["training"]["optimizer"], 3)
-    return 4.0 * copies * model_of(configuration).parameters
+    model = model_of(configuration)
+    of_lazy_rows = 2 * sum(model.tables.sizes)
+    return 4.0 * (copies * model.parameters + of_lazy_rows)
 
 
 def _is_noisy(configuration: Configuration, schedule: Schedule) -> bool:

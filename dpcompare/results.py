@@ -16,6 +16,7 @@ import fcntl
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 from dpcompare.errors import DpcompareError, UsageError
 
 FORMAT = 1
+LOCK = ".lock"
 
 Say = Callable[[str], Any]
 """What receives lines for the user."""
@@ -113,6 +115,14 @@ def write_atomically(path: Path, content: bytes) -> None:
             temporary.unlink()
 
 
+def holds_token(path: Path, token: str) -> bool:
+    """Whether a folder is the one that a running study has locked with this token."""
+    try:
+        return token in (path / LOCK).read_text().split()
+    except OSError:
+        return False
+
+
 class ResultsFolder:
     """The results of one study on disk: many readers, one writer.
 
@@ -120,6 +130,7 @@ class ResultsFolder:
         path: the folder.
         study, planned, trials, summary, figures, checkpoints: the paths of its parts.
         warnings: what the last :meth:`records` or :meth:`append` had to skip, as sentences.
+        token: a word that the lock holds while this object does; see :func:`holds_token`.
     """
 
     def __init__(self, path: str | os.PathLike[str]):
@@ -131,6 +142,7 @@ class ResultsFolder:
         self.figures = self.path / "figures"
         self.checkpoints = self.path / "checkpoints"
         self.warnings: list[str] = []
+        self.token = secrets.token_hex(8)
         self._locked = False
 
     def warning_lines(self) -> list[str]:
@@ -146,7 +158,7 @@ class ResultsFolder:
         Raises:
             DpcompareError: another run is writing here, or the folder cannot be written.
         """
-        file = self.path / ".lock"
+        file = self.path / LOCK
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -156,14 +168,14 @@ class ResultsFolder:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                owner = os.read(descriptor, 32).decode(errors="replace").strip()
+                owner = os.read(descriptor, 32).decode(errors="replace").partition(" ")[0]
                 raise DpcompareError(
                     f"another run is writing to {self.path}"
                     + (f" (process {owner})" if owner else "")
                     + "; wait for it to end, or write to another folder"
                 ) from None
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.pwrite(descriptor, f"{os.getpid()} {self.token}\n".encode(), 0)
             self._locked = True
             try:
                 yield

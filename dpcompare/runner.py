@@ -159,22 +159,23 @@ def _next_results(workers: list["_Worker"], pending: Pending, tell: OnProgress) 
             continue
         index = worker.index
         if not worker.ready:
-            if kind == "unusable" or worker.starts == MOST_STARTS or not worker.was_killed:
+            if worker.was_killed and worker.starts < MOST_STARTS:
+                workers.remove(worker)
+                _end([worker])
+                pending.appendleft((index, worker.configuration))
+                workers.append(worker.started_again())
+                _start_next(workers[-1], pending, tell)
+                continue
+            # One like it has started, if it is a replacement: its death is this trial's alone.
+            if kind == "unusable" or not worker.replaces:
                 raise DpcompareError(_cannot_start(worker, content))
-            workers.remove(worker)
-            _end([worker])
-            pending.appendleft((index, worker.configuration))
-            workers.append(_Worker(worker.function, worker.core, worker.starts + 1))
-            _start_next(workers[-1], pending, tell)
-            continue
         # The next trial starts before this record is handed over: no worker waits for a disk.
         if not pending or kind == "died":
             workers.remove(worker)
             _end([worker])
         if pending:
             if kind == "died":
-                worker = _Worker(worker.function, worker.core)
-                worker.ready = True  # one like it has started: a death is this trial's alone
+                worker = _Worker(worker.function, worker.core, replaces=True)
                 workers.append(worker)
             _start_next(worker, pending, tell)
         yield index, content
@@ -192,10 +193,11 @@ def _cannot_start(worker: "_Worker", failure: WorkerFailure) -> str:
 class _Worker:
     """A worker as the parent sees it: its process, the pipe to it, the trial it has in hand."""
 
-    def __init__(self, function: str, core: int, starts: int = 1) -> None:
+    def __init__(self, function: str, core: int, starts: int = 1, replaces: bool = False) -> None:
         self.function = function
         self.core = core
         self.starts = starts
+        self.replaces = replaces
         self.index = -1
         self.configuration: Configuration = {}
         self.ready = False  # has imported the function
@@ -220,6 +222,10 @@ class _Worker:
         except (EOFError, OSError):  # OSError: it died within a message
             self.process.join(SECONDS_TO_END)
             return "died", WorkerFailure(_cause_of_death(self.process.exitcode))
+
+    def started_again(self) -> "_Worker":
+        """Another one in its place."""
+        return _Worker(self.function, self.core, self.starts + 1, self.replaces)
 
     @property
     def was_killed(self) -> bool:

@@ -33,7 +33,7 @@ from dpcompare.model import Model, Parameters
 from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Guarantee, Release, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
-from dpcompare.results import FIELDS, FORMAT
+from dpcompare.results import FIELDS, FORMAT, holds_token
 from dpcompare.tasks import CountTask, Task
 from dpcompare.trainer import Streams, predict, table_updates, train
 
@@ -59,11 +59,14 @@ class Run(TypedDict):
         devices: that share the trial.
         checkpoints: the folder of the study's checkpoints; None keeps none.
         checkpoint_seconds: the time between two.
+        token: what the lock of the results folder holds while the run lasts: who does not see it
+            there sees another folder, on another machine.
     """
 
     devices: int
     checkpoints: str | None
     checkpoint_seconds: float
+    token: str
 
 
 class Optional(TypedDict, total=False):
@@ -264,11 +267,14 @@ def run_trial(
 
 def _checkpoints(configuration: Configuration) -> Checkpoints | None:
     run = configuration.get("run")
+    if not run or not run["checkpoints"]:
+        return None
+    folder = Path(run["checkpoints"])
     # A node of a cluster may not see the results folder: a trial then starts anew when it is lost.
-    if not run or not run["checkpoints"] or not Path(run["checkpoints"]).parent.is_dir():
+    if not holds_token(folder.parent, run["token"]):
         return None
     return Checkpoints(
-        Path(run["checkpoints"]),
+        folder,
         identity(configuration),
         run["checkpoint_seconds"],
         run["devices"],

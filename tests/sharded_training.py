@@ -21,7 +21,7 @@ class ZeroLoss(DPSGD):
 
 MECHANISMS = {
     "noise": (ZeroLoss(clip_norm=2.0, noise_multiplier=1.5), "momentum", "always"),
-    "groups": (DPSGD(clip_norm=0.5, noise_multiplier=1.0, group_size=4), "sgd", "never"),
+    "groups": (DPSGD(clip_norm=0.5, noise_multiplier=1.0, group_size=4), "momentum", "always"),
     "no clipping": (NonPrivate(), "sgd", "never"),
 }
 """With the optimizer and which tables are lazy."""

@@ -60,6 +60,8 @@ def test_a_run_goes_on_where_a_block_begins():
     assert [block.first_step for block in rest] == [74, 138, 150]
     for block, same in zip(rest, whole[2:], strict=True):
         np.testing.assert_array_equal(block.rows, same.rows)
+    with pytest.raises(ValueError, match="not at step 75"):
+        next(blocks(draw, (10, 150), 200, Chunks(2, 4), 64, start=75))
 
 
 def test_a_block_is_bounded_in_bytes_but_holds_a_step():

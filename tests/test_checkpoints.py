@@ -11,12 +11,12 @@ from dpcompare_mechanisms.dp_sgd import DPSGD
 from dpcompare_mechanisms.non_private import NonPrivate
 
 from dpcompare import checkpoints, missed_noise, trainer, trial
-from dpcompare.checkpoints import Checkpoints, remove
+from dpcompare.checkpoints import Checkpoints, remove, remove_empty, trials_in
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
 from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Schedule
-from dpcompare.results import encode
+from dpcompare.results import LOCK, ResultsFolder, encode
 from dpcompare.steps import run_steps
 from dpcompare.tasks import PCTR
 from dpcompare.trainer import Streams, train
@@ -131,7 +131,8 @@ def test_nothing_is_settled_for_a_checkpoint(tmp_path):
     assert settled_at[0].max() > 0, "rows were settled when they were read"
     assert settled_at[0].min() == 0, "others were not"
     assert "Private" in (tmp_path / "checkpoints" / "PRIVATE.txt").read_text()
-    assert stat.S_IMODE(os.stat(tmp_path / "checkpoints").st_mode) == 0o700
+    for folder in ("checkpoints", "checkpoints/trial"):
+        assert stat.S_IMODE(os.stat(tmp_path / folder).st_mode) == 0o700
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
@@ -141,7 +142,10 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
     with pytest.raises(DpcompareError, match="trial was 'trial' and is 'other'"):
         run(*PATHS["eager adam"], Checkpoints(tmp_path, "other", 1e9))
     (tmp_path / "other").rename(tmp_path / "trial")
-    with pytest.raises(DpcompareError, match=r"devices was 1 and is 2.*delete that folder"):
+    with pytest.raises(
+        DpcompareError,
+        match=r"devices was 1 and is 2.*delete that folder and run",
+    ):
         Checkpoints(tmp_path, "trial", 1e9, devices=2).restored(None)
 
 
@@ -152,7 +156,7 @@ def test_a_damaged_checkpoint_is_one_clear_message(tmp_path):
     assert damaged
     for path in damaged:
         path.write_bytes(b"nonsense")
-    with pytest.raises(DpcompareError, match=r"cannot be read.*Delete that folder"):
+    with pytest.raises(DpcompareError, match=r"cannot be read.*delete that folder"):
         run(*PATHS["eager adam"], Checkpoints(tmp_path, "trial", 1e9))
 
 
@@ -176,16 +180,35 @@ def test_a_disk_that_is_full_is_one_clear_message(tmp_path, monkeypatch):
         run(*PATHS["eager adam"], KilledAfter(tmp_path, 1))
 
 
-def test_removing_leaves_other_trials_and_no_empty_folder(tmp_path):
+def test_only_what_lies_there_is_removed(tmp_path):
     folder = tmp_path / "checkpoints"
     for name in ("a", "b"):
         (folder / name).mkdir(parents=True)
     (folder / "PRIVATE.txt").touch()
-    remove(folder, "a")
-    assert sorted(path.name for path in folder.iterdir()) == ["PRIVATE.txt", "b"]
-    remove(folder, "b")
+    (tmp_path / "precious").mkdir()
+    remove(folder, ["a", "c", "", "..", "../precious", str(tmp_path / "precious")])
+    assert trials_in(folder) == {"b"}
+    assert (tmp_path / "precious").exists(), "a record may hold any text as its identity"
+    remove_empty(folder)
+    assert folder.exists()
+    remove(folder, ["b"])
+    assert folder.exists(), "a trial may be about to write there"
+    remove_empty(folder)
     assert not folder.exists()
-    remove(folder, "b")
+    remove(folder, ["b"])
+
+
+def test_a_trial_that_does_not_see_the_results_folder_keeps_no_checkpoint(tmp_path):
+    """A node of a cluster may have another folder at the same place."""
+    (configuration,) = tiny.trials(tmp_path)
+    folder = ResultsFolder(tmp_path / "results")
+    how = {"devices": 1, "checkpoints": str(folder.checkpoints), "checkpoint_seconds": 0.0}
+    how["token"] = folder.token
+    assert trial._checkpoints(configuration | {"run": how}) is None
+    with folder.lock():
+        assert trial._checkpoints(configuration | {"run": how}) is not None
+        other = how | {"token": "of another run"}
+        assert trial._checkpoints(configuration | {"run": other}) is None
 
 
 def test_a_whole_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -202,6 +225,8 @@ def test_a_whole_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(trial, "Checkpoints", killed_after_three)
     how = {"devices": 1, "checkpoints": str(tmp_path / "checkpoints"), "checkpoint_seconds": 0.0}
+    how["token"] = "word"
+    (tmp_path / LOCK).write_text("123 word\n")
     with pytest.raises(Killed):
         trial.run_trial(configuration | {"run": how})
     monkeypatch.setattr(trial, "Checkpoints", checkpoints.Checkpoints)

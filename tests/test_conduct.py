@@ -323,8 +323,9 @@ def test_a_checkpoint_is_removed_when_its_trial_is_done(run, results, tmp_path):
     first, second = [identity(c) for c in expand(study)]
     for trial_id in (first, second, "of another study"):
         (results.checkpoints / trial_id / "10").mkdir(parents=True)
-    run(study)
+    _, _, text = run(study)
     assert [path.name for path in results.checkpoints.iterdir()] == ["of another study"]
+    assert "private state of 1 trials that the study no longer has (of another study)" in text
     (results.checkpoints / first).mkdir()
     run(study)
     assert not (results.checkpoints / first).exists(), "left by a kill after the record"

@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dpcompare.data.sources import SourceUnreadable
 from dpcompare.errors import DpcompareError
 
+LOCK = "lock"
 SECONDS_BETWEEN_STATES = 20.0
 
 State = dict[str, Any]
@@ -67,6 +69,9 @@ class PartialFolder:
         kept = False
         try:
             yield
+        except SourceUnreadable:
+            kept = self.has_state
+            raise
         except DpcompareError:
             raise
         except BaseException:
@@ -74,11 +79,25 @@ class PartialFolder:
             raise
         finally:
             if not kept:
-                shutil.rmtree(self.path, ignore_errors=True)
+                self._remove()
             os.close(descriptor)
 
+    def remove_leftover(self) -> None:
+        """Remove what a kill left behind after the destination was complete."""
+        with suppress(OSError, DpcompareError):
+            if self.path.exists():
+                with self.locked():
+                    pass
+
+    def _remove(self) -> None:
+        """Remove the folder, its lock last: nobody must find what is left of it unlocked."""
+        for entry in self.path.iterdir():
+            if entry.name != LOCK:
+                shutil.rmtree(entry, ignore_errors=True) if entry.is_dir() else entry.unlink()
+        shutil.rmtree(self.path, ignore_errors=True)
+
     def _lock(self) -> int:
-        lock = self.path / "lock"
+        lock = self.path / LOCK
         while True:
             self.path.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):  # the one who held the lock has removed the folder

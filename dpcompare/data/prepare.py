@@ -81,10 +81,11 @@ def prepare(
     schema = resolve(schema, files)
     refuse_known_leaks(schema.features, f"schema {schema.name}")
     request = _Request(schema, files, [_source_entry(file) for file in files], repair)
+    partial = PartialFolder(destination)
     existing = _check_destination(destination, request)
     if existing is not None:
+        partial.remove_leftover()
         return existing
-    partial = PartialFolder(destination)
     try:
         with partial.locked():
             existing = _check_destination(destination, request)

@@ -28,6 +28,10 @@ _REFUSED = {
 }
 
 
+class SourceUnreadable(DpcompareError):
+    """A file could not be read this time, though nothing says that it is damaged."""
+
+
 class Batch(NamedTuple):
     """Some consecutive rows of one file.
 

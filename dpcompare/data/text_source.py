@@ -17,7 +17,7 @@ import pyarrow.csv
 
 from dpcompare.data import text_errors
 from dpcompare.data.schema import Schema
-from dpcompare.data.sources import START, Batch, Notes, Piece, Position
+from dpcompare.data.sources import START, Batch, Notes, Piece, Position, SourceUnreadable
 from dpcompare.data.text_errors import Layout
 from dpcompare.errors import DpcompareError, UsageError
 
@@ -116,10 +116,14 @@ def _blocks(path: Path, compressed: bool, start: Position) -> Iterator[_Block]:
                     line, start = behind.number, behind
                 if not data:
                     return
-        except (EOFError, zlib.error, OSError) as error:
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DpcompareError(
-                f"{path}: cannot be read beyond line {line}: {error}"
-                + (". The gzip data is damaged or cut off" if compressed else "")
+                f"{path}: cannot be read beyond line {line}: {error}. The gzip data is damaged or "
+                "cut off"
+            ) from error
+        except OSError as error:
+            raise SourceUnreadable(
+                f"{path}: cannot be read beyond line {line}: {error}. The same command tries again"
             ) from error
 
 

@@ -52,7 +52,10 @@ class RowView:
         rows, *columns = key if isinstance(key, tuple) else (key,)
         if np.ndim(rows) == 0 and not isinstance(rows, slice):
             return self[np.array([rows])][(0, *columns)]
-        found = self._source[rows if self._positions is None else self._positions[rows]]
+        rows = rows if self._positions is None else self._positions[rows]
+        if self._encode is None and all(isinstance(c, int | slice) for c in columns):
+            return np.asarray(self._source[(rows, *columns)])  # not all columns, to keep one
+        found = self._source[rows]
         found = found if self._encode is None else self._encode(found)
         return np.asarray(found[(slice(None), *columns)])
 

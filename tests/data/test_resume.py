@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dpcompare.data import Column, Target, partial_folder, prepare
+from dpcompare.data import Column, Target, partial_folder, prepare, text_source
 from dpcompare.data.column_file import ColumnFile
+from dpcompare.data.sources import SourceUnreadable
 from dpcompare.errors import DpcompareError
 from tests.data.logs import CRITEO, criteo_text, own_schema, write
 
@@ -417,6 +418,37 @@ def test_two_preparations_of_one_destination_do_not_meet(tmp_path, out):
     assert_same_folder(tmp_path / "straight", out)
 
 
+def test_what_a_kill_left_beside_a_complete_destination_is_removed(tmp_path):
+    schema, sources, _ = texts(tmp_path)
+    out = tmp_path / "out"
+    prepare(schema, sources, out)
+    (partial_of(out) / "read").mkdir(parents=True)
+    prepare(schema, sources, out)
+    assert not partial_of(out).exists()
+
+
+def test_a_disk_that_fails_to_read_costs_nothing_that_was_saved(tmp_path, monkeypatch):
+    schema, sources, _ = texts(tmp_path)
+    out = tmp_path / "out"
+    blocks = text_source._blocks
+    reads = []
+
+    def failing(*arguments):
+        for number, block in enumerate(blocks(*arguments)):
+            reads.append(number)
+            if len(reads) == 9:
+                raise SourceUnreadable("cannot be read: Input/output error")
+            yield block
+
+    monkeypatch.setattr(text_source, "_blocks", failing)
+    with pytest.raises(SourceUnreadable):
+        prepare(schema, sources, out)
+    assert (partial_of(out) / "state.npz").exists()
+    prepare(schema, sources, out)
+    prepare(schema, sources, tmp_path / "straight")
+    assert_same_folder(tmp_path / "straight", out)
+
+
 # --- the command ---
 
 
@@ -430,10 +462,12 @@ def test_ctrl_c_and_sigterm_of_the_command_end_it_and_the_next_one_goes_on(tmp_p
     )
     command = [sys.executable, "-c", start, "prepare", "criteo-kaggle", str(log), str(out)]
     errors = []
+    state = partial_of(out) / "state.npz"
     for number in (signal.SIGINT, signal.SIGTERM):
+        before = state.stat().st_mtime_ns if state.exists() else 0
         with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-            while not (partial_of(out) / "state.npz").exists() and process.poll() is None:
-                pass
+            while not (state.exists() and state.stat().st_mtime_ns > before):
+                assert process.poll() is None
             process.send_signal(number)
             errors.append(process.communicate(timeout=30)[1])
             assert process.returncode == (130 if number == signal.SIGINT else -number)
