@@ -20,7 +20,8 @@ PER_EXAMPLE = 1.5e-6  # gather, scatter and everything that does not grow with t
 PER_PARAMETER_AND_STEP = 3e-9  # the optimizer's update
 PER_NOISED_PARAMETER_AND_STEP = 10e-9  # drawing a normal
 START = 2.0  # compiling and evaluating
-PER_ROW = 64  # labels, their release, a permutation, predictions and what metrics sort; measured
+PER_ROW = 32  # labels, their release, a permutation, predictions and what metrics sort; up to 20
+# bytes were measured (docs/scale.md)
 RUNTIME_BYTES = 750 * 2**20  # Python, JAX and compiled programs; measured, at its peak
 
 
