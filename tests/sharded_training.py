@@ -5,6 +5,8 @@
 Writes the parameters of every device to OUTPUT, a npz file: one array for each leaf and device.
 """
 
+import contextlib
+import functools
 import sys
 from pathlib import Path
 
@@ -29,6 +31,10 @@ MECHANISMS = {
 CHUNK, STEPS, ROWS = 24, 30, 400
 
 
+class Killed(BaseException):
+    """Stands for a kill of the process."""
+
+
 def main(mode: str, devices: int, output: str, *distributed: str) -> None:
     import jax
     import numpy as np
@@ -36,6 +42,7 @@ def main(mode: str, devices: int, output: str, *distributed: str) -> None:
     if distributed:
         coordinator, process, processes = distributed
         jax.distributed.initialize(coordinator, int(processes), int(process))
+    from dpcompare.checkpoints import Checkpoints
     from dpcompare.devices import mesh_of
     from dpcompare.embeddings import EmbeddingTables
     from dpcompare.optimizers import Recipe
@@ -43,6 +50,11 @@ def main(mode: str, devices: int, output: str, *distributed: str) -> None:
     from dpcompare.tasks import PCTR
     from dpcompare.trainer import Streams, predict, train
     from tests.networks import random_batch, random_model
+
+    class KilledAtOnce(Checkpoints):
+        def save(self, step, state):
+            super().save(step, state)
+            raise Killed
 
     found = {}
     for name in MECHANISMS if mode == "all" else [mode]:
@@ -52,14 +64,24 @@ def main(mode: str, devices: int, output: str, *distributed: str) -> None:
         schedule = Schedule(ROWS, 40, STEPS, mechanism.sampling)
         recipe = Recipe(optimizer, 0.3, chunk_size=CHUNK, lazy_noise=lazy_noise, evaluations=2)
         looks = []
+        streams = Streams(("shared",), ("noise",))
 
         def look(step, parameters, looks=looks, mechanism=mechanism, model=model, at=features):
             looks.append(predict(mechanism, PCTR, model, parameters, at))
 
-        parameters = train(
-            mechanism, PCTR, model, features, labels, schedule, recipe,
-            Streams(("shared",), ("noise",)), evaluate=look, mesh=mesh_of(devices),
+        run = functools.partial(
+            train, mechanism, PCTR, model, features, labels, schedule, recipe, streams,
+            evaluate=look, mesh=mesh_of(devices),
         )  # fmt: skip
+        if name == "groups" and devices > 1 and not distributed:
+            folder = Path(output).parent / "checkpoints"
+            with contextlib.suppress(Killed):
+                run(checkpoints=KilledAtOnce(folder, "trial", 0.0, devices))
+            resumed = run(checkpoints=Checkpoints(folder, "trial", 1e9, devices))
+            looks.clear()
+            for number, leaf in enumerate(jax.tree.leaves(resumed)):
+                found[f"resumed/{number}/0"] = np.asarray(leaf)
+        parameters = run()
         for number, leaf in enumerate(jax.tree.leaves(parameters)):
             for shard in leaf.addressable_shards:
                 found[f"{name}/{number}/{shard.device.id}"] = np.asarray(shard.data)

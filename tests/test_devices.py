@@ -59,7 +59,7 @@ def trained(tmp_path_factory):
 
 def test_all_devices_hold_the_same_parameters(trained):
     for (name, leaf), of_devices in trained[DEVICES].items():
-        assert len(of_devices) == (1 if "look" in leaf else DEVICES)
+        assert len(of_devices) == (1 if "look" in leaf or name == "resumed" else DEVICES)
         for other in of_devices.values():
             np.testing.assert_array_equal(other, of_devices[0], err_msg=f"{name} {leaf}")
 
@@ -81,6 +81,13 @@ def test_more_devices_change_the_rounding_of_sums_only(trained, name):
             np.testing.assert_allclose(
                 trained[DEVICES][key][0], of_devices[0], atol=3e-5, rtol=3e-4
             )
+
+
+def test_a_run_on_several_devices_goes_on_from_its_checkpoint(trained):
+    resumed = {leaf: of for (name, leaf), of in trained[DEVICES].items() if name == "resumed"}
+    assert len(resumed) > 2
+    for leaf, of_devices in resumed.items():
+        np.testing.assert_array_equal(of_devices[0], trained[DEVICES]["groups", leaf][0])
 
 
 def test_two_processes_train_as_one_does(trained, tmp_path):

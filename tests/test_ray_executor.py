@@ -83,8 +83,10 @@ def temporary() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def cluster(temporary: Path) -> Iterator[None]:
     """This process is connected to a cluster with two CPUs, which every executor finds."""
+    others = set(psutil.Process().children(recursive=True))  # of tests that ran before
     with RayExecutor(2)._own_cluster():
-        processes = psutil.Process().children(recursive=True)
+        processes = set(psutil.Process().children(recursive=True)) - others
+        assert processes
         yield
     assert not any(is_alive(process) for process in processes)
 
