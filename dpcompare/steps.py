@@ -7,7 +7,8 @@ tower, and in place for the tables. So a batch of many chunks updates as one chu
 
 Several devices share the rows of each chunk. Each takes the gradient sum of its own rows; the sums
 are added, and what belongs to looked-up rows is gathered, so that every device makes the same
-update, with the same noise: they all hold the same parameters at every step.
+update, with the same noise: they all hold the same parameters at every step (to the last bit where
+sums have a fixed order, which those of embedding gradients do not have on GPUs).
 """
 
 from functools import partial
