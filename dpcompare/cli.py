@@ -7,6 +7,7 @@ import click
 
 from dpcompare import __version__
 from dpcompare.commands.calibrate import calibrate
+from dpcompare.commands.check_mechanism import check_mechanism
 from dpcompare.commands.compare import compare
 from dpcompare.commands.list_names import list_names
 from dpcompare.commands.plot import plot
@@ -75,6 +76,7 @@ COMMANDS = (
     compare,
     prepare,
     calibrate,
+    check_mechanism,
     list_names,
     show,
 )

@@ -1,0 +1,5 @@
+"""Checks to come."""
+
+from dpcompare.testing.outcome import Check
+
+CHECKS: tuple[Check, ...] = ()
