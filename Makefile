@@ -26,7 +26,7 @@ wheel: $(READY)
 # The stamp makes every target start at once while the pins have not changed.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,docs]'
 	touch $@
 
 # Everything in benchmarks/README.md, one thing after the other; hours. Peers: make peers first.
