@@ -74,8 +74,8 @@ def variant(
 
 def without_noise(cell: Cell) -> JaxVariant:
     """Clipping alone, which no mechanism can ask the trainer for: it protects nothing."""
-    steps.add_gaussian = lambda key, tree, standard_deviation: tree
-    steps._noise = lambda numbers, key: Noise(key, None, numbers.momentum)
+    steps.add_gaussian = lambda key, tree, standard_deviation, draws=1: tree
+    steps._noise = lambda program, numbers, key: Noise(key, None, numbers.momentum)
     return variant(cell, DP_SGD, lazy_noise="never")
 
 

@@ -3,21 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+from dpcompare.configuration import Configuration, budget_of, plugin_of, schedule_of, training_rows
 from dpcompare.mechanism import Mechanism
 from dpcompare.privacy import Guarantee, Schedule, check_delta
 from dpcompare.shuffling import epsilon_lower_bound
 from dpcompare.trial import (
-    Configuration,
-    budget_of,
     calibrated,
     delta_notes,
     noise_diagnostics,
-    plugin_of,
     record_of,
-    schedule_of,
     selection_diagnostics,
     stated,
-    training_rows,
 )
 
 

@@ -11,10 +11,12 @@ from dpcompare.commands.check_mechanism import check_mechanism
 from dpcompare.commands.compare import compare
 from dpcompare.commands.list_names import list_names
 from dpcompare.commands.plot import plot
+from dpcompare.commands.predict import predict
 from dpcompare.commands.prepare import prepare
 from dpcompare.commands.report import report
 from dpcompare.commands.run_study import run_study
 from dpcompare.commands.show import show
+from dpcompare.commands.train import train
 from dpcompare.errors import DpcompareError
 
 INTERRUPTED = 130
@@ -74,6 +76,8 @@ COMMANDS = (
     plot,
     report,
     compare,
+    train,
+    predict,
     prepare,
     calibrate,
     check_mechanism,

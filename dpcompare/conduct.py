@@ -8,12 +8,13 @@ from typing import Any
 import tomli_w
 
 from dpcompare import checkpoints, estimate, memory, runner
+from dpcompare.configuration import Configuration, Run, counted, identity
 from dpcompare.devices import check_devices
 from dpcompare.expansion import expand, final_trials
 from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, Say, write_atomically
 from dpcompare.study import Study, resolved
-from dpcompare.trial import Configuration, Run, counted, failed_record, identity
+from dpcompare.trial import failed_record
 
 FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account:run_account"}
 """What runs the trials of each kind of study."""

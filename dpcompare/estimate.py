@@ -6,13 +6,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dpcompare.batches import Chunks, chunks_of
+from dpcompare.configuration import Configuration, is_private, schedule_of, training_rows
 from dpcompare.data.views import LARGEST_COPY
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.model import Model
 from dpcompare.optimizers import LINEAR
 from dpcompare.privacy import Schedule
 from dpcompare.table_updates import TableUpdates
-from dpcompare.trial import Configuration, is_private, schedule_of, training_rows
 
 # Measured on one Zen 4 core at 100 GFLOP/s (float32 matrix product), in seconds:
 REFERENCE_SPEED = 100e9

@@ -8,6 +8,17 @@ from typing import Any
 
 from dpcompare import __version__, data
 from dpcompare.candidates import Trial, chosen_candidates
+from dpcompare.configuration import (
+    Configuration,
+    budget_of,
+    counted,
+    final_of,
+    identity,
+    recipe_of,
+    schedule_of,
+    task_of,
+    training_rows,
+)
 from dpcompare.data.toml_table import shown
 from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import UsageError
@@ -20,17 +31,6 @@ from dpcompare.randomness import digest, numpy_generator
 from dpcompare.settings import at_epsilon, located
 from dpcompare.study import Entry, Study
 from dpcompare.tasks import CountTask, Task
-from dpcompare.trial import (
-    Configuration,
-    budget_of,
-    counted,
-    final_of,
-    identity,
-    recipe_of,
-    schedule_of,
-    task_of,
-    training_rows,
-)
 
 GIVEN = "--data"
 """The source of a study whose data set the command line must name."""

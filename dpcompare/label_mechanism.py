@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import check_label_epsilon
-from dpcompare.mechanism import Mechanism
+from dpcompare.mechanism import Mechanism, diagnostic
 from dpcompare.privacy import Budget, Release, Schedule
 from dpcompare.tasks import Task
 
@@ -40,8 +40,8 @@ class LabelMechanism(Mechanism):
     """
 
     epsilon: float | None = None
-    clipped_labels: int | None = None
-    clipped_share: float | None = None
+    clipped_labels: int | None = diagnostic()
+    clipped_share: float | None = diagnostic()
 
     def calibrate(self, budget: Budget, schedule: Schedule, task: Task) -> Self:
         """All of epsilon goes to the labels; delta is not used.

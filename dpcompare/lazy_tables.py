@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import struct
 from jax import lax
 
 from dpcompare.embeddings import Group, gather, scatter_add
@@ -47,18 +48,20 @@ class LazyState(NamedTuple):
         return cls(velocity, last, jnp.full((rows,), -1, jnp.int32), MissedNoise.nothing())
 
 
-class Noise(NamedTuple):
+class Noise(struct.PyTreeNode):
     """The noise of this and all earlier steps, as rows catch up with it.
 
     Attributes:
         key: used for nothing else.
         size: standard deviation of one step's noise on the mean gradient; None draws nothing.
         momentum: of the optimizer; 0 for plain SGD.
+        draws: float32 normals that are summed for one of the noise.
     """
 
     key: jax.Array
     size: jax.Array | None
     momentum: jax.Array
+    draws: int = struct.field(pytree_node=False, default=1)
 
 
 def settle_rows(
@@ -140,7 +143,7 @@ def _settle(
 ) -> jax.Array:
     keys = jax.random.split(noise.key, len(groups))
     for key, group in zip(keys, groups, strict=True):
-        buffer = _settle_group(group, buffer, state, noise._replace(key=key), of_weights)
+        buffer = _settle_group(group, buffer, state, noise.replace(key=key), of_weights)
     return buffer
 
 
@@ -163,7 +166,7 @@ def _settle_group(
         catchup = state.missed.catchup(last, noise.momentum)
         of_rows = jax.tree.map(lambda values: values[:, None], catchup)
         drawn = _draw(
-            noise._replace(key=jax.random.fold_in(noise.key, index)),
+            noise.replace(key=jax.random.fold_in(noise.key, index)),
             state.velocity,
             (rows, group.width),
         )
@@ -184,7 +187,7 @@ def _draw(noise: Noise, velocity: jax.Array | None, shape: tuple[int, ...]) -> j
     if noise.size is None:
         return None
     count = 1 if velocity is None else 2
-    normals = normal(noise.key, count * math.prod(shape)).reshape(count, *shape)
+    normals = normal(noise.key, count * math.prod(shape), noise.draws).reshape(count, *shape)
     return lax.optimization_barrier(noise.size * normals)
 
 

@@ -29,6 +29,8 @@ from dpcompare.optimizers import LINEAR, OPTIMIZERS
 from dpcompare.privacy import Budget, Release, Sampling, Schedule
 from dpcompare.tasks import Task
 
+_DIAGNOSTIC = "dpcompare diagnostic"
+
 
 @struct.dataclass
 class GradientRelease:
@@ -204,6 +206,19 @@ def parameter_defaults(factory: type[Mechanism]) -> dict[str, Any]:
     }
     del defaults["sampling"]
     return {name: default for name, default in defaults.items() if default is not None}
+
+
+def diagnostic() -> Any:
+    """A field that counts true labels, outside the guarantee: exported models do not hold it.
+
+    Its value is None until :meth:`Mechanism.release_labels` sets it.
+    """
+    return struct.field(default=None, metadata={_DIAGNOSTIC: True})
+
+
+def diagnostic_fields(factory: type[Mechanism]) -> list[str]:
+    """The names of the fields that :func:`diagnostic` made."""
+    return [f.name for f in factory.__dataclass_fields__.values() if f.metadata.get(_DIAGNOSTIC)]
 
 
 def is_private(factory: type[Mechanism]) -> bool:

@@ -79,7 +79,7 @@ def encode(record: Mapping[str, Any]) -> str:
             f"not in the table {unknown}"
         )
     _check(record)
-    return json.dumps(_to_json(dict(record), "record"), allow_nan=False, separators=(",", ":"))
+    return json.dumps(to_json(dict(record), "record"), allow_nan=False, separators=(",", ":"))
 
 
 def decode(line: str | bytes) -> dict[str, Any]:
@@ -350,7 +350,7 @@ def _parse(line: str | bytes) -> dict[str, Any]:
     value = json.loads(line, parse_constant=refuse)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    return {key: item if key in _TEXT else _from_json(item) for key, item in value.items()}
+    return {key: item if key in _TEXT else from_json(item) for key, item in value.items()}
 
 
 def _check(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -367,7 +367,16 @@ def _check(record: Mapping[str, Any]) -> dict[str, Any]:
     return dict(record)
 
 
-def _to_json(value: Any, where: str) -> Any:
+def to_json(value: Any, where: str) -> Any:
+    """Values that strict JSON can hold: infinity is the text "inf", nan is null.
+
+    Args:
+        value: plain values, or scalars and arrays of numpy and jax.
+        where: how a message calls it.
+
+    Raises:
+        DpcompareError: a value or a key is of another type.
+    """
     if hasattr(value, "tolist"):  # scalars and arrays of numpy and jax
         value = value.tolist()
     if isinstance(value, float):
@@ -377,20 +386,21 @@ def _to_json(value: Any, where: str) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, list | tuple):
-        return [_to_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
+        return [to_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):  # json would turn 1 and 1.0 into different texts
                 raise DpcompareError(f"{where} has the key {key!r}; keys must be text")
-        return {key: _to_json(item, f"{where}.{key}") for key, item in value.items()}
+        return {key: to_json(item, f"{where}.{key}") for key, item in value.items()}
     raise DpcompareError(f"{where} is a {type(value).__name__}, which a record cannot hold")
 
 
-def _from_json(value: Any) -> Any:
+def from_json(value: Any) -> Any:
+    """What :func:`to_json` was given, as far as JSON can tell."""
     if isinstance(value, str):
         return {"inf": math.inf, "-inf": -math.inf}.get(value, value)
     if isinstance(value, list):
-        return [_from_json(item) for item in value]
+        return [from_json(item) for item in value]
     if isinstance(value, dict):
-        return {key: _from_json(item) for key, item in value.items()}
+        return {key: from_json(item) for key, item in value.items()}
     return value

@@ -73,6 +73,7 @@ class Program(NamedTuple):
         updates: which tables are lazy.
         decays: whether there is weight decay.
         shards: None for a single device.
+        draws: float32 normals that are summed for one of the noise.
     """
 
     task: Task
@@ -80,6 +81,7 @@ class Program(NamedTuple):
     updates: TableUpdates
     decays: bool = False
     shards: Shards | None = None
+    draws: int = 1
 
 
 @jax.jit
@@ -201,16 +203,14 @@ def run_steps(
     return shared(numbers, state, batches)
 
 
-def settle(
-    updates: TableUpdates, tables: TableState, numbers: Numbers, key: jax.Array
-) -> TableState:
+def settle(program: Program, tables: TableState, numbers: Numbers, key: jax.Array) -> TableState:
     """Every lazy row settled in place, at the beginning of a new window; `tables` are used up."""
     if tables.lazy is None:
         return tables
     eager, lazy = tables.weights
-    noise = _noise(numbers, key)
-    lazy = _settle_weights(updates.lazy_groups, lazy, tables.lazy, noise)
-    memory = _settle_velocity(updates.lazy_groups, tables.lazy, noise)
+    noise, groups = _noise(program, numbers, key), program.updates.lazy_groups
+    lazy = _settle_weights(groups, lazy, tables.lazy, noise)
+    memory = _settle_velocity(groups, tables.lazy, noise)
     return TableState((eager, lazy), tables.optimizer, memory)
 
 
@@ -240,7 +240,7 @@ def _step(
     def add_chunk(chunk: jax.Array | int, carry: Any) -> Any:
         total, pending, table_state = carry
         features, released = jax.tree.map(lambda rows: rows[chunk], data)
-        chunk_noise = _noise(numbers, jax.random.fold_in(lazy_key, chunk))
+        chunk_noise = _noise(program, numbers, jax.random.fold_in(lazy_key, chunk))
         table_state = program.updates.before_lookup(
             table_state, looked_up(chunk), in_window, chunk_noise
         )
@@ -267,7 +267,7 @@ def _step(
 
     release = numbers.mechanism.gradient()
     if release is not None:
-        total = add_gaussian(tower_key, total, release.standard_deviation)
+        total = add_gaussian(tower_key, total, release.standard_deviation, program.draws)
     mean = jax.tree.map(lambda leaf: leaf / numbers.divisor, total)
     decay = numbers.weight_decay if program.decays else None
     if decay is not None:
@@ -276,7 +276,7 @@ def _step(
     update, optimizer_state = optimizer.update(mean, state.optimizer, state.tower)
     tower = jax.tree.map(lambda p, u: p - rate * u, state.tower, update)
     table_state = program.updates.after_step(
-        table_state, add_gradients, in_window, rate, _noise(numbers, eager_key), decay
+        table_state, add_gradients, in_window, rate, _noise(program, numbers, eager_key), decay
     )
     return State(tower, optimizer_state, table_state)
 
@@ -300,11 +300,11 @@ def _of_all_shards(program: Program, rows: jax.Array) -> jax.Array:
     return lax.all_gather(rows, SHARDS, tiled=True)[: program.shards.chunk_rows]
 
 
-def _noise(numbers: Numbers, key: jax.Array) -> Noise:
+def _noise(program: Program, numbers: Numbers, key: jax.Array) -> Noise:
     """The noise on the mean gradient."""
     release = numbers.mechanism.gradient()
     size = None if release is None else release.standard_deviation / numbers.divisor
-    return Noise(key, size, numbers.momentum)
+    return Noise(key, size, numbers.momentum, program.draws)
 
 
 def _chunk_sum(

@@ -1,7 +1,8 @@
 """Studies: a TOML file says what to ask; :mod:`dpcompare.expansion` makes trials of it."""
 
+import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -179,12 +180,15 @@ class Study:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-def load(name: str) -> Study:
-    """The bundled study called `name`, or the one in a TOML file.
+def load(study: str | os.PathLike[str] | Mapping[str, Any]) -> Study:
+    """The bundled study of a name, the one in a TOML file, or one given as what a file would hold.
 
     Raises:
-        UsageError: there is none, or the file is not a valid study: with file and key.
+        UsageError: there is none, or it is not a valid study: with file and key.
     """
+    if isinstance(study, Mapping):
+        return _parse(dict(study), "the study", "study")
+    name = os.fspath(study)
     text, where = source_text(name)
     return _parse(parse_toml(text, where), where, Path(name).stem)
 

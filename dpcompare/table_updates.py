@@ -179,4 +179,4 @@ class TableUpdates:
     ) -> jax.Array:
         if noise.size is None:
             return decay * buffer
-        return add_gaussian_in_place(noise.key, buffer, scale * noise.size, decay)
+        return add_gaussian_in_place(noise.key, buffer, scale * noise.size, decay, noise.draws)

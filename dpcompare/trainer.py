@@ -54,10 +54,13 @@ class Streams:
     Attributes:
         shared: words that name the initial weights and the batches, shared between mechanisms.
         noise: words that name the noise, which no other trial may share.
+        draws: float32 normals that are summed for one of the noise, see
+            :data:`dpcompare.noise.SECRET_DRAWS`.
     """
 
     shared: tuple[Any, ...]
     noise: tuple[Any, ...]
+    draws: int = 1
 
 
 def train(
@@ -106,7 +109,7 @@ def train(
     updates = table_updates(mechanism, model, schedule, recipe)
     chunks = chunks_of(schedule, group_size, recipe.chunk_size)
     shards = None if mesh is None else Shards(mesh, chunks.rows)
-    program = Program(task, model, updates, recipe.weight_decay > 0, shards)
+    program = Program(task, model, updates, recipe.weight_decay > 0, shards, streams.draws)
     momentum = recipe.momentum if recipe.optimizer == "momentum" else 0.0
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism),
@@ -142,7 +145,7 @@ def train(
             raise _diverged(first_step, done, schedule.steps)
         if done in to_settle:
             key = jax.random.fold_in(settle_key, done)
-            state = state._replace(tables=settle(updates, state.tables, numbers, key))
+            state = state._replace(tables=settle(program, state.tables, numbers, key))
         if done in to_evaluate:
             if not bool(sane(state.parameters)):
                 last_evaluation = max((s for s in to_evaluate if s < done), default=0)

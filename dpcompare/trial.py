@@ -1,176 +1,96 @@
 """One trial: a complete configuration in, a record out.
 
-A configuration is a plain dictionary, made by :mod:`dpcompare.study`, that holds every value that
-may change the result (see :class:`Configuration`). `run_trial` is all that the runner knows.
+`run_trial` is all that the runner knows; see :class:`dpcompare.configuration.Configuration`.
 """
 
 import functools
 import hashlib
-import json
 import math
 import platform
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from dpcompare import accounting, data, private_selection, tasks
+from dpcompare import accounting, private_selection
 from dpcompare.checkpoints import Checkpoints
-from dpcompare.data import Dataset, Features
-from dpcompare.data.views import select
+from dpcompare.configuration import (
+    SECRET,
+    Configuration,
+    budget_of,
+    counted,
+    final_of,
+    identity,
+    plugin_of,
+    recipe_of,
+    schedule_of,
+    task_of,
+    training_rows,
+)
 from dpcompare.devices import mesh_of
-from dpcompare.embeddings import EmbeddingTables
 from dpcompare.errors import DpcompareError
+from dpcompare.examples import PARTS, Examples, load_examples
 from dpcompare.label_mechanism import LabelMechanism
-from dpcompare.mechanism import Mechanism, Plugin, find
-from dpcompare.model import Model, Parameters
-from dpcompare.optimizers import Recipe
+from dpcompare.mechanism import Mechanism
+from dpcompare.model import Parameters
+from dpcompare.noise import SECRET_DRAWS
 from dpcompare.privacy import Budget, Guarantee, Release, Schedule, check_delta
 from dpcompare.randomness import PRNG, digest, numpy_generator
 from dpcompare.results import FIELDS, FORMAT, holds_token
 from dpcompare.tasks import CountTask, Task
 from dpcompare.trainer import Streams, predict, table_updates, train
 
-PARTS = ("train", "validation", "test")
 LARGE_SHARE = 0.01
 """From which on labels above all means that can be predicted are worth a note."""
 
 
-class About(TypedDict):
-    """What a configuration says of itself that cannot change its result."""
-
-    study: str
-    title: str
-    metric: str
-    label: str
-    candidate: dict[str, Any]
-
-
-class Run(TypedDict):
-    """How a trial is run. It changes nothing, but that several devices round sums otherwise.
+class Trained(NamedTuple):
+    """What a trial leaves behind.
 
     Attributes:
-        devices: that share the trial.
-        checkpoints: the folder of the study's checkpoints; None keeps none.
-        checkpoint_seconds: the time between two.
-        token: what the lock of the results folder holds while the run lasts: who does not see it
-            there sees another folder, on another machine.
+        mechanism: as it is after the release, with what it learnt there.
+        examples: of the trial, with the encoder and the network.
+        parameters: of the network, settled.
+        guarantee: what may be claimed of them.
+        record: with the fields of :data:`dpcompare.results.FIELDS`.
     """
 
-    devices: int
-    checkpoints: str | None
-    checkpoint_seconds: float
-    token: str
-
-
-class Optional(TypedDict, total=False):
-    """What only some configurations have, so that the others keep their identity.
-
-    Attributes:
-        kind: "account" where nothing is trained; see :mod:`dpcompare.account`.
-        withheld: "test" where candidates are compared: test rows are not looked at.
-        selection: of a private selection: the `mean` number of candidates, a hash of the
-            candidates that are chosen `among`, and which `draw` of them this trial is.
-        run: how the trial is run, not a part of its identity; see :class:`Run`.
-    """
-
-    kind: str
-    withheld: str
-    selection: dict[str, Any]
-    run: Run
-
-
-class Configuration(Optional):
-    """Everything that may change a trial's result, in plain JSON values, and `about`.
-
-    Attributes:
-        task: name of the task.
-        cap: of a count, the largest that label mechanisms keep; None for other tasks.
-        data: source ("synthetic" or a prepared folder), its arguments, checksum, split, and the
-            rows of each of PARTS that the task has.
-        model: buckets, tower and how categories are encoded.
-        training: the fields of :class:`Recipe`, batch size, epochs, and `examples`: train on so
-            many of the training rows only, evenly spread over them (0: on all).
-        mechanism: name, all parameters, and the version of its code.
-        budget: epsilon (or "inf"), delta, neighboring, accountant, allow_large_delta.
-        seed: names the random streams.
-        dpcompare: version of this package.
-        about: where the trial belongs.
-    """
-
-    task: str
-    cap: int | None
-    data: dict[str, Any]
-    model: dict[str, Any]
-    training: dict[str, Any]
-    mechanism: dict[str, Any]
-    budget: dict[str, Any]
-    seed: int
-    dpcompare: str
-    about: About
-
-
-def identity(configuration: Configuration) -> str:
-    """The hash that tells trials apart: of all that may change the result and nothing else."""
-    return digest(counted(configuration)).hex()[:20]
-
-
-def final_of(configuration: Configuration) -> Configuration:
-    """The trial that repeats one of a comparison, and looks at the test rows too."""
-    kept = {key: value for key, value in configuration.items() if key != "withheld"}
-    return cast(Configuration, kept)
-
-
-def counted(configuration: Configuration) -> dict[str, Any]:
-    """The part of a configuration that may change the result.
-
-    Where a prepared data set lies does not count; its checksum does.
-    """
-    return {
-        **{key: value for key, value in configuration.items() if key not in ("about", "run")},
-        "data": {k: v for k, v in configuration["data"].items() if k != "path"},
-    }
-
-
-@functools.cache
-def plugin_of(name: str, version: str) -> Plugin:
-    """The mechanism that a configuration names, found once per process.
-
-    Raises:
-        DpcompareError: its code has changed since the configuration was made.
-        UsageError: it is not there any more.
-    """
-    plugin = find(name)
-    if plugin.version != version:
-        raise DpcompareError(
-            f"the code of mechanism {name!r} has changed since the study was expanded; run the "
-            "study again"
-        )
-    return plugin
+    mechanism: Mechanism
+    examples: Examples
+    parameters: Parameters
+    guarantee: Guarantee
+    record: dict[str, Any]
 
 
 def run_trial(
     configuration: Configuration, report: Callable[[float], None] = lambda fraction: None
 ) -> dict[str, Any]:
+    """The record of a trial, see :func:`train_trial`."""
+    return train_trial(configuration, report).record
+
+
+def train_trial(
+    configuration: Configuration,
+    report: Callable[[float], None] = lambda fraction: None,
+    secret: bytes = b"",
+) -> Trained:
     """Build, calibrate, release, train, evaluate, and state the guarantee.
 
     Args:
         configuration: of the trial.
         report: called with the fraction of the training that is done.
-
-    Returns:
-        A record with the fields of :data:`dpcompare.results.FIELDS`.
+        secret: names the random streams in place of the seed, which is then SECRET.
 
     Raises:
         DpcompareError: training diverged, the data set changed, or a setting cannot work.
     """
     timings: dict[str, float] = {}
+    seed = _seed(configuration, secret)
     task = task_of(configuration)
     budget = budget_of(configuration)
     with _timed(timings, "data"):
@@ -186,7 +106,7 @@ def run_trial(
         mechanism, released = mechanism.release_labels(
             examples.labels["train"],
             examples.features["train"],
-            numpy_generator(*label_stream(configuration, mechanism, task)),
+            numpy_generator(*label_stream(configuration, mechanism, task, seed)),
             task,
         )
     with _timed(timings, "account"):  # before training, so that what cannot be claimed costs none
@@ -215,7 +135,7 @@ def run_trial(
             released,
             schedule,
             recipe,
-            _streams(configuration, mechanism),
+            _streams(configuration, mechanism, seed),
             report,
             look_at_validation,
             mesh_of(devices),
@@ -236,7 +156,7 @@ def run_trial(
     effective = None
     if best is not None:
         effective = mechanism.effective_sample_size_fraction(task, best["train"])
-    return record_of(
+    record = record_of(
         configuration,
         status="done",
         guarantee=vars(guarantee) | {"events": list(guarantee.events)},
@@ -263,6 +183,21 @@ def run_trial(
         },
         timings={name: round(seconds, 4) for name, seconds in timings.items()},
     )
+    return Trained(mechanism, examples, parameters, guarantee, record)
+
+
+def _seed(configuration: Configuration, secret: bytes) -> int | str:
+    """What names the random streams: the published seed, or the secret.
+
+    Raises:
+        DpcompareError: the seed is secret, and the secret is not there.
+    """
+    if (configuration["seed"] == SECRET) != bool(secret):
+        raise DpcompareError(
+            "a trial with a secret seed needs the secret that it was started with; it cannot be "
+            "repeated from its configuration"
+        )
+    return secret.hex() if secret else configuration["seed"]
 
 
 def _checkpoints(configuration: Configuration) -> Checkpoints | None:
@@ -333,124 +268,9 @@ def failed_record(configuration: Configuration, reason: str, traceback: str = ""
     return record_of(configuration, status="failed", error=reason, diagnostics=diagnostics)
 
 
-class Examples(NamedTuple):
-    """A data set as one trial sees it.
-
-    Attributes:
-        model: the network that fits its columns.
-        features: of each of PARTS.
-        labels: (rows,) true labels of each of PARTS.
-        true_rates: (rows,) the best possible predictions of each of PARTS, where they are known.
-        notes: what a reader of the results must know of the encoding.
-    """
-
-    model: Model
-    features: dict[str, Features]
-    labels: dict[str, np.ndarray]
-    true_rates: dict[str, np.ndarray] | None
-    notes: list[str]
-
-    def thinned(self, rows: int) -> "Examples":
-        """The same with `rows` of the training rows only, see :func:`evenly_spread`."""
-        kept = evenly_spread(rows, len(self.labels["train"]))
-
-        def cut(parts: dict[str, Any]) -> dict[str, Any]:
-            return parts | {"train": jax.tree.map(lambda a: select(a, kept), parts["train"])}
-
-        rates = self.true_rates and cut(self.true_rates)
-        return self._replace(features=cut(self.features), labels=cut(self.labels), true_rates=rates)
-
-
-def evenly_spread(rows: int, there: int) -> np.ndarray:
-    """Positions of `rows` of the rows `there`, (rows,): by place alone, so from all of the time."""
-    return np.arange(rows) * there // rows
-
-
-def load_examples(configuration: Configuration) -> Examples:
-    """The encoded and split data of a configuration; the last one is remembered."""
-    sections = {key: configuration[key] for key in ("task", "cap", "data", "model")}
-    used = training_rows(configuration)
-    # A vocabulary is learnt from the rows that are trained on, hashing from none.
-    sections["learn"] = used if configuration["model"]["categories"] == "vocabulary" else 0
-    examples = _load_examples(json.dumps(sections, sort_keys=True))
-    return examples.thinned(used) if used < len(examples.labels["train"]) else examples
-
-
-@functools.lru_cache(maxsize=1)
-def _load_examples(sections: str) -> Examples:
-    configuration = json.loads(sections)
-    settings, task = configuration["data"], task_of(configuration)
-    dataset = load_dataset(settings)
-    if dataset.checksum != settings["checksum"]:
-        raise DpcompareError(
-            f"the data set {settings.get('path', settings['source'])} has changed since the study "
-            "was expanded; run the study again"
-        )
-    slices = dict(zip(PARTS, dataset.parts(task.name, settings["split"]), strict=True))
-    dataset = dataset.for_task(task.name)
-    train_rows = slices["train"].stop - slices["train"].start
-    learn_from = slices["train"].start + evenly_spread(configuration["learn"], train_rows)
-    encoder, notes = _encoder(dataset, learn_from, configuration["model"])
-    labels = dataset.labels[task.name]
-    rates = dataset.true_rates.get(task.name)
-    return Examples(
-        Model(
-            len(dataset.numeric_names),
-            EmbeddingTables(tuple(encoder.sizes)),
-            tuple(configuration["model"]["tower"]),
-        ),
-        {part: data.encode(dataset, rows, encoder) for part, rows in slices.items()},
-        {part: np.asarray(labels[rows]) for part, rows in slices.items()},
-        None if rates is None else {part: np.asarray(rates[s]) for part, s in slices.items()},
-        notes,
-    )
-
-
-def load_dataset(settings: dict[str, Any]) -> Dataset:
-    """The data set that the `data` section of a configuration names."""
-    if settings["source"] == "synthetic":
-        arguments = ("rows", "seed", "base_rate", "conversion_rate")
-        return data.synthetic(*(settings[name] for name in arguments))
-    return data.load_prepared(Path(settings["path"]))
-
-
-def task_of(configuration: Any) -> Task:
-    """The task of a configuration."""
-    return tasks.find(configuration["task"], configuration["cap"])
-
-
-def training_rows(configuration: Configuration) -> int:
-    """How many rows are trained on."""
-    there: int = configuration["data"]["parts"][0]
-    return configuration["training"]["examples"] or there
-
-
-def budget_of(configuration: Configuration) -> Budget:
-    """The budget section as numbers."""
-    settings = configuration["budget"]
-    return Budget(
-        float(settings["epsilon"]),
-        settings["delta"],
-        settings["neighboring"],
-        settings["accountant"],
-    )
-
-
-def schedule_of(configuration: Configuration, examples: int) -> Schedule:
-    """The schedule of a configuration on `examples` training rows."""
-    training = configuration["training"]
-    chosen = configuration["mechanism"]
-    sampling = plugin_of(chosen["name"], chosen["version"]).factory.sampling
-    return Schedule.from_epochs(examples, training["batch_size"], training["epochs"], sampling)
-
-
-def recipe_of(configuration: Configuration) -> Recipe:
-    """The optimizer's part of the training section."""
-    names = [field.name for field in fields(Recipe)]
-    return Recipe(**{name: configuration["training"][name] for name in names})
-
-
-def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task) -> tuple[Any, ...]:
+def label_stream(
+    configuration: Configuration, mechanism: Mechanism, task: Task, seed: int | str | None = None
+) -> tuple[Any, ...]:
     """The words that name the draw of the labels: shared by all that differ only in training.
 
     What decides the draw is the kernel. Where a mechanism has none, everything does that it may
@@ -471,7 +291,8 @@ def label_stream(configuration: Configuration, mechanism: Mechanism, task: Task)
     rows += [configuration["cap"], training_rows(configuration)]
     if "selection" in configuration:  # each candidate of a private selection draws anew
         rows.append(configuration["selection"]["draw"])
-    return "labels", *rows, task.name, settings["name"], what, configuration["seed"]
+    seed = configuration["seed"] if seed is None else seed
+    return "labels", *rows, task.name, settings["name"], what, seed
 
 
 def _exactly(leaf: Any) -> str:
@@ -479,14 +300,16 @@ def _exactly(leaf: Any) -> str:
     return str(leaf) if np.ndim(leaf) == 0 else np.asarray(leaf).tobytes().hex()
 
 
-def _streams(configuration: Configuration, mechanism: Mechanism) -> Streams:
+def _streams(configuration: Configuration, mechanism: Mechanism, seed: int | str) -> Streams:
     """Batches, groups and initial weights depend on no row, noise on everything, its size too."""
-    shared: tuple[Any, ...] = (training_rows(configuration), configuration["seed"])
+    shared: tuple[Any, ...] = (training_rows(configuration), seed)
     if "selection" in configuration:  # candidates of a private selection share no batches
         shared += (configuration["selection"]["draw"],)
     # The final trial of a candidate repeats it: a draw of other noise would be another release.
     settings = counted(final_of(configuration))
     noise = {"settings": settings, "calibrated": _calibrated(mechanism)}
+    if configuration["seed"] == SECRET:
+        return Streams(shared, (digest(noise, seed).hex(),), SECRET_DRAWS)
     return Streams(shared, (digest(noise).hex(),))
 
 
@@ -529,15 +352,6 @@ def _check_kernel(mechanism: Mechanism, task: Task, guarantee: Guarantee) -> Non
             f"the mechanism claims epsilon {guarantee.epsilon:.9g}, but its label kernel has a "
             f"likelihood ratio of exp({worst:.9g}); repair the kernel, or state what it costs"
         )
-
-
-def _encoder(
-    dataset: Dataset, learn_from: np.ndarray, settings: dict[str, Any]
-) -> tuple[data.HashBuckets | data.Vocabulary, list[str]]:
-    if settings["categories"] == "hash":
-        return data.HashBuckets.for_columns(settings["buckets"], dataset), []
-    vocabulary = data.Vocabulary.learn(dataset, learn_from, settings["min_count"])
-    return vocabulary, ["the vocabulary was learnt from the training rows, outside any guarantee"]
 
 
 def _evaluate(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[str, Any]:
@@ -623,8 +437,3 @@ def _timed(timings: dict[str, float], name: str) -> Any:
     start = time.perf_counter()
     yield
     timings[name] = time.perf_counter() - start
-
-
-def is_private(configuration: Configuration) -> bool:
-    """Whether the trial has a finite budget."""
-    return math.isfinite(float(configuration["budget"]["epsilon"]))

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from dpcompare import conduct, estimate, expansion, memory, runner, trial
+from dpcompare.configuration import identity
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.randomness import jax_key
 from dpcompare.redraw import show
 from dpcompare.results import ResultsFolder
 from dpcompare.study import load, select
-from dpcompare.trial import identity
 from tests import tiny_studies as tiny
 from tests.tiny_studies import DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 

@@ -3,9 +3,9 @@
 import pytest
 
 from dpcompare import estimate
+from dpcompare.examples import load_examples
 from dpcompare.expansion import expand
 from dpcompare.study import load
-from dpcompare.trial import load_examples
 from tests import tiny_studies as tiny
 from tests.tiny_studies import DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 

@@ -8,10 +8,11 @@ from collections import Counter
 import pytest
 
 from dpcompare import data
+from dpcompare.configuration import identity, training_rows
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.expansion import expand
 from dpcompare.study import load, select
-from dpcompare.trial import identity, run_trial, training_rows
+from dpcompare.trial import run_trial
 from tests import tiny_studies as tiny
 from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpcompare import catalog, study
+from dpcompare.configuration import identity
 from dpcompare.errors import DpcompareError
 from dpcompare.expansion import MOST_TRIALS, expand
 from dpcompare.study import DEFAULTS, OF_STUDIES, TOP_LEVEL, Study, load, resolved, select
-from dpcompare.trial import identity
 from tests import tiny_studies as tiny
 from tests.fuzzing import FUZZ, mutated, one_clear_message, scribbled
 

@@ -4,8 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dpcompare_mechanisms.dp_sgd import DPSGD
+from scipy.stats import kstest
 
-from dpcompare.noise import BLOCK, add_gaussian, add_gaussian_in_place, normal
+from dpcompare.embeddings import EmbeddingTables
+from dpcompare.noise import BLOCK, SECRET_DRAWS, add_gaussian, add_gaussian_in_place, normal
+from dpcompare.optimizers import Recipe
+from dpcompare.privacy import Schedule
+from dpcompare.randomness import jax_key
+from dpcompare.tasks import PCTR
+from dpcompare.trainer import Streams, train
+from tests.networks import random_batch, random_model
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 1000, 4097, 1 << 16])
@@ -58,3 +67,44 @@ def test_noise_stays_in_float32_beside_large_values():
     values = jnp.full(50_000, 1.0, jnp.float32)
     noised = np.asarray(add_gaussian(jax.random.key(0), values, jnp.float32(1e-3)), np.float64)
     assert abs(noised.std() / 1e-3 - 1) < 0.02
+
+
+def test_the_sum_of_several_draws_is_a_standard_normal():
+    n = 2 * BLOCK
+    four = np.asarray(normal(jax.random.key(3), n, SECRET_DRAWS), np.float64)
+    one = np.asarray(normal(jax.random.key(3), n), np.float64)
+    assert np.mean(four) == pytest.approx(0, abs=5 / np.sqrt(n))
+    assert np.mean(four**2) == pytest.approx(1, abs=5 * np.sqrt(2 / n))
+    assert np.mean(four**4) == pytest.approx(3, abs=5 * np.sqrt(96 / n))
+    assert kstest(four, "norm").pvalue > 1e-6
+    assert abs(np.corrcoef(one, four)[0, 1]) < 5 / np.sqrt(n)
+    parts = [normal(key, 101) for key in jax.random.split(jax.random.key(5), 4)]
+    np.testing.assert_allclose(normal(jax.random.key(5), 101, 4), sum(parts) / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("lazy", ["never", "always"])
+def test_a_run_with_a_secret_has_noise_of_the_declared_size(lazy):
+    """Training on a loss without gradient leaves noise alone, in tables and tower."""
+    model = random_model(EmbeddingTables((400, 700)))[0]
+    features, labels = random_batch(model, 64)
+
+    class Silent(DPSGD):
+        def loss(self, task, logits, released):
+            return 0.0 * logits
+
+    mechanism = Silent(clip_norm=2.0, noise_multiplier=3.0)
+    recipe = Recipe(optimizer="sgd", learning_rate=1.0, decay="constant", lazy_noise=lazy)
+    schedule = Schedule(64, 8, 5, "poisson")
+
+    def weights(draws):
+        streams = Streams(("shared",), ("noise",), draws)
+        found = train(mechanism, PCTR, model, features, labels, schedule, recipe, streams)
+        return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
+
+    start = model.init(jax_key("init", "shared"))
+    start = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(start)])
+    one, four = weights(1) - start, weights(4) - start
+    size = 2.0 * 3.0 / 8 * np.sqrt(5)
+    for noise in (one, four):
+        assert np.std(noise) == pytest.approx(size, rel=5 / np.sqrt(2 * noise.size))
+    assert abs(np.corrcoef(one, four)[0, 1]) < 5 / np.sqrt(one.size)

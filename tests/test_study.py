@@ -8,10 +8,10 @@ import pytest
 import tomli_w
 
 from dpcompare import catalog
+from dpcompare.configuration import identity, schedule_of
 from dpcompare.errors import UsageError
 from dpcompare.expansion import expand
 from dpcompare.study import DEFAULTS, EPSILONS, load, parse_epsilons, resolved, select
-from dpcompare.trial import identity, schedule_of
 from tests import tiny_studies as tiny
 from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 

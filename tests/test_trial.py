@@ -11,13 +11,15 @@ import pytest
 from dp_accounting import GaussianDpEvent
 from dpcompare_mechanisms.dp_sgd import DPSGD
 
-from dpcompare import data, steps, tasks, trainer, trial
+from dpcompare import data, examples, steps, tasks, trainer, trial
+from dpcompare.configuration import identity
 from dpcompare.errors import DpcompareError
+from dpcompare.examples import load_examples
 from dpcompare.mechanism import find
 from dpcompare.privacy import Release
 from dpcompare.randomness import jax_key, numpy_generator
 from dpcompare.results import FIELDS, decode, encode
-from dpcompare.trial import failed_record, identity, label_stream, load_examples, run_trial
+from dpcompare.trial import failed_record, label_stream, run_trial
 from tests import tiny_studies as tiny
 from tests.tiny_studies import ALL, DP_SGD, NON_PRIVATE, RANDOMIZED_RESPONSE
 
@@ -44,7 +46,9 @@ def records(folder):
 @pytest.fixture
 def changed_data(monkeypatch):
     """A function that makes trials see the tiny data set with some arrays changed."""
-    monkeypatch.setattr(trial, "_load_examples", trial._load_examples.__wrapped__)  # no memory
+    monkeypatch.setattr(
+        examples, "_load_examples", examples._load_examples.__wrapped__
+    )  # no memory
     original = data.synthetic(tiny.ROWS)
 
     def change(function):
@@ -54,7 +58,7 @@ def changed_data(monkeypatch):
             "labels": {task: labels.copy() for task, labels in original.labels.items()},
         }
         function(arrays)
-        monkeypatch.setattr(trial, "load_dataset", lambda settings: replace(original, **arrays))
+        monkeypatch.setattr(examples, "load_dataset", lambda settings: replace(original, **arrays))
 
     return change
 

@@ -9,6 +9,7 @@ from dpcompare_mechanisms.additive_noise import AdditiveNoise
 
 from dpcompare import data, tasks, trial
 from dpcompare.errors import DpcompareError
+from dpcompare.examples import load_examples
 from dpcompare.mechanism import find
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.summary import summarize
@@ -145,7 +146,7 @@ def test_a_vocabulary_is_learnt_from_the_rows_that_are_trained_on(folder, monkey
 
     monkeypatch.setattr(data.Vocabulary, "learn", learn)
     changes = {"training": {"examples": 300}, "model": {"categories": "vocabulary"}}
-    trial.load_examples(tiny.trials(folder, **changes)[0])
+    load_examples(tiny.trials(folder, **changes)[0])
     np.testing.assert_array_equal(learnt_from, [[place * N // 300 for place in range(300)]])
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import tomli_w
 
+from dpcompare.configuration import Configuration
 from dpcompare.expansion import expand
 from dpcompare.runner import WorkerFailure
 from dpcompare.study import Study, load
-from dpcompare.trial import Configuration
 
 ROWS = 2004
 TRAIN_ROWS = 1603

@@ -1,0 +1,35 @@
+"""`dpcompare predict`: what an exported model says of rows."""
+
+from pathlib import Path
+
+import click
+
+from dpcompare.errors import UsageError
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("data")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A file that ends in .csv or .parquet.",
+)
+def predict(model: Path, data: str, out: Path) -> None:
+    """Write the predictions of MODEL for every row of DATA, in their order.
+
+    MODEL is a folder made by `train`, DATA one made by `prepare`, or "synthetic". The file has one
+    column, `prediction`.
+
+    \b
+    Example:
+      dpcompare predict model prepared/new-rows --out predictions.parquet
+    """
+    if out.suffix not in (".csv", ".parquet"):
+        raise UsageError(f"--out must end in .csv or .parquet, got {out}")
+    from dpcompare.trained_model import load_model, write_predictions
+
+    predictions = load_model(model).predict(data)
+    write_predictions(predictions, out)
+    click.echo(f"wrote {out}: {len(predictions):,} predictions, mean {predictions.mean():.6g}")

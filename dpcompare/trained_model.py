@@ -1,0 +1,299 @@
+"""A trained model with what may be claimed of it: predicts, and is exported and loaded again.
+
+The exported folder holds what the guarantee covers and public settings, nothing else: no metrics,
+no counts of labels, no checksum of the data (whoever knows all rows but one could test guesses of
+that one against it).
+"""
+
+import io
+import json
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from dpcompare import data, tasks
+from dpcompare.configuration import Configuration, recipe_of, schedule_of, task_of
+from dpcompare.data import Dataset, Encoder, Features, HashBuckets, Vocabulary
+from dpcompare.embeddings import EmbeddingTables
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.mechanism import Mechanism, diagnostic_fields, find
+from dpcompare.model import Model, Parameters
+from dpcompare.privacy import Guarantee
+from dpcompare.results import from_json, to_json, write_atomically
+from dpcompare.tasks import Task
+from dpcompare.trainer import predict
+from dpcompare.trial import Trained, delta_notes
+
+FORMAT = 1
+SETTINGS = "model.json"
+ARRAYS = "parameters"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A network, how its output becomes predictions, and what may be claimed of it.
+
+    Attributes:
+        guarantee: of everything that training released.
+        settings: what `model.json` holds, as plain values.
+        mechanism: that trained it, without what it counted outside the guarantee.
+        task: whose labels are predicted.
+        model: the shape of the network.
+        parameters: its numbers.
+        encoder: of categories.
+        record: of the trial, with its metrics and diagnostics, which no guarantee covers; None for
+            a model that was loaded.
+    """
+
+    guarantee: Guarantee
+    settings: Mapping[str, Any]
+    mechanism: Mechanism
+    task: Task
+    model: Model
+    parameters: Parameters
+    encoder: Encoder
+    record: Mapping[str, Any] | None = None
+
+    def predict(self, source: str | os.PathLike[str] | Dataset) -> np.ndarray:
+        """The prediction for every row, (n,) float64: a probability, or a mean count.
+
+        Args:
+            source: a prepared folder, "synthetic", or a data set, with the columns of the training
+                data. Its labels are not looked at.
+
+        Raises:
+            DpcompareError: the columns are others.
+        """
+        dataset = source if isinstance(source, Dataset) else data.load(Path(source).as_posix())
+        return predict(
+            self.mechanism, self.task, self.model, self.parameters, self._features(dataset)
+        )
+
+    def claim(self) -> str:
+        """What may be claimed, in one line."""
+        guarantee = self.guarantee
+        if math.isinf(guarantee.epsilon):
+            return "no privacy is guaranteed"
+        return (
+            f"epsilon {guarantee.epsilon:.6g}, delta {guarantee.delta:.3g}, for one "
+            f"{guarantee.unit} ({guarantee.neighboring}, {guarantee.accountant})"
+        )
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Export the model to a new folder: `parameters/` (orbax) and `model.json`.
+
+        Raises:
+            UsageError: the folder is there already.
+            DpcompareError: it cannot be written.
+        """
+        import orbax.checkpoint as ocp
+
+        path = Path(folder).absolute()
+        if path.exists():
+            raise UsageError(f"{folder} is there already; name a new folder")
+        partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+        try:
+            partial.mkdir(parents=True)
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(partial / ARRAYS, _arrays(self.parameters))
+            text = json.dumps(to_json(dict(self.settings), SETTINGS), indent=2, allow_nan=False)
+            write_atomically(partial / SETTINGS, (text + "\n").encode())
+            partial.rename(path)
+        except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
+            raise DpcompareError(f"{folder} cannot be written: {error}") from error
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    def _features(self, dataset: Dataset) -> Features:
+        columns = self.settings["columns"]
+        for kind, names in (
+            ("numeric", dataset.numeric_names),
+            ("categorical", dataset.categorical_names),
+        ):
+            if list(names) != list(columns[kind]):
+                raise DpcompareError(
+                    f"the model reads the {kind} columns {', '.join(columns[kind])}, but "
+                    f"{dataset.name} has {', '.join(names) or 'none'}; prepare the rows with the "
+                    "schema of the training data"
+                )
+        features = data.encode(dataset, slice(0, dataset.rows), self.encoder)
+        if not columns["exposure"]:
+            return features._replace(offset=None)
+        if features.offset is None:
+            raise DpcompareError(
+                f"the model predicts counts relative to the exposure {columns['exposure']}, and "
+                f"{dataset.name} has none"
+            )
+        return features
+
+
+def of_trial(configuration: Configuration, trained: Trained, dataset: Dataset) -> TrainedModel:
+    """The model of a trial that has ended.
+
+    Args:
+        configuration: of the trial.
+        trained: what it left behind.
+        dataset: that it was trained on; for the names of its columns.
+    """
+    examples, task = trained.examples, task_of(configuration)
+    hidden = diagnostic_fields(type(trained.mechanism))
+    mechanism = trained.mechanism.replace(**dict.fromkeys(hidden))
+    schedule = schedule_of(configuration, len(examples.labels["train"]))
+    count = isinstance(task, tasks.CountTask)
+    settings = {
+        "format": FORMAT,
+        "task": configuration["task"],
+        "cap": configuration["cap"],
+        "columns": {
+            "numeric": list(dataset.numeric_names),
+            "categorical": list(dataset.categorical_names),
+            "exposure": dataset.description.get("exposure") if count else None,
+        },
+        "model": {"tower": list(examples.model.tower), "categories": _categories(examples.encoder)},
+        "mechanism": configuration["mechanism"] | {"found": _found(mechanism)},
+        "guarantee": vars(trained.guarantee) | {"events": list(trained.guarantee.events)},
+        "schedule": vars(schedule),
+        "training": vars(recipe_of(configuration)),
+        "seed": configuration["seed"],
+        "notes": [
+            *mechanism.notes(),
+            *examples.notes,
+            *delta_notes(trained.guarantee, schedule.examples),
+        ],
+        "versions": trained.record["versions"],
+    }
+    return TrainedModel(
+        trained.guarantee,
+        settings,
+        mechanism,
+        task,
+        examples.model,
+        trained.parameters,
+        examples.encoder,
+        trained.record,
+    )
+
+
+def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
+    """A model that :meth:`TrainedModel.save` exported.
+
+    A mechanism whose code has changed since still predicts, with a warning.
+
+    Raises:
+        UsageError: there is no model, or its mechanism is not installed.
+        DpcompareError: it is damaged, or of a newer format.
+    """
+    path = Path(folder)
+    try:
+        settings = from_json(json.loads((path / SETTINGS).read_text(encoding="utf-8")))
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{folder} holds no {SETTINGS}; name a folder that `dpcompare train` wrote"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DpcompareError(f"{path / SETTINGS} is damaged: {error}") from error
+    if settings.get("format") != FORMAT:
+        raise DpcompareError(
+            f"{path / SETTINGS} has format {settings.get('format')!r}, and this version of "
+            f"dpcompare reads format {FORMAT}"
+        )
+    try:
+        encoder = _encoder(settings)
+        columns = settings["columns"]
+        model = Model(
+            len(columns["numeric"]),
+            EmbeddingTables(tuple(encoder.sizes)),
+            tuple(settings["model"]["tower"]),
+        )
+        return TrainedModel(
+            Guarantee(**settings["guarantee"]),
+            settings,
+            _mechanism(settings["mechanism"]),
+            tasks.find(settings["task"], settings["cap"]),
+            model,
+            _restored(path / ARRAYS, model),
+            encoder,
+        )
+    except (KeyError, TypeError) as error:
+        raise DpcompareError(f"{path / SETTINGS} is damaged: {error!r}") from error
+
+
+def write_predictions(predictions: np.ndarray, file: Path) -> None:
+    """A table of one column, `prediction`, as CSV or Parquet by the name of the file.
+
+    Raises:
+        DpcompareError: the file cannot be written; what was there before is kept.
+    """
+    table = pa.table({"prediction": predictions})
+    content = io.BytesIO()
+    if file.suffix == ".parquet":
+        pyarrow.parquet.write_table(table, content)
+    else:
+        pyarrow.csv.write_csv(table, content)
+    write_atomically(file, content.getvalue())
+
+
+def _mechanism(settings: dict[str, Any]) -> Mechanism:
+    plugin = find(settings["name"])
+    if plugin.version != settings["version"]:
+        warnings.warn(
+            f"the code of mechanism {settings['name']!r} has changed since the model was trained "
+            f"({settings['version']}, now {plugin.version}); predictions may differ",
+            stacklevel=3,
+        )
+    found = {k: tuple(v) if isinstance(v, list) else v for k, v in settings["found"].items()}
+    return plugin.build(settings["parameters"]).replace(**found)
+
+
+def _found(mechanism: Mechanism) -> dict[str, Any]:
+    """What calibration and the release found: the fields that no study sets."""
+    fields = type(mechanism).__dataclass_fields__.values()
+    found = {f.name: getattr(mechanism, f.name) for f in fields if f.default is None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _categories(encoder: Any) -> dict[str, Any]:
+    if isinstance(encoder, HashBuckets):
+        return {"kind": "hash", "buckets": encoder.buckets, "columns": encoder.columns}
+    return {"kind": "vocabulary", "values": [values.tolist() for values in encoder.values]}
+
+
+def _encoder(settings: dict[str, Any]) -> Encoder:
+    categories = settings["model"]["categories"]
+    if categories["kind"] == "hash":
+        return HashBuckets(categories["buckets"], categories["columns"])
+    return Vocabulary(tuple(np.array(values, np.uint32) for values in categories["values"]))
+
+
+def _arrays(parameters: Parameters) -> dict[str, Any]:
+    """All tables in one buffer, whatever parts they were trained in."""
+    store = jnp.concatenate([buffer.ravel() for buffer in parameters["embeddings"]])
+    arrays: dict[str, Any] = {"tower": parameters["tower"]}
+    return arrays | ({"embeddings": store} if store.size else {})
+
+
+def _restored(path: Path, model: Model) -> Parameters:
+    import orbax.checkpoint as ocp
+
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    wanted = jax.eval_shape(_arrays, shapes)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            found = checkpointer.restore(path.absolute(), wanted)
+    except Exception as error:  # whatever orbax raises for files that are missing or damaged
+        beginning = str(error).partition("\n")[0][:150]
+        raise DpcompareError(f"{path} cannot be read: {beginning}") from error
+    store = found.get("embeddings", jnp.zeros(math.prod(shapes["embeddings"][0].shape)))
+    return Parameters(embeddings=(store,), tower=found["tower"])

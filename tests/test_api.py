@@ -1,0 +1,179 @@
+"""The Python API: a study and a training run as functions, and secret seeds."""
+
+import os
+import stat
+
+import numpy as np
+import pytest
+
+import dpcompare
+from dpcompare import api, data, trainer
+from dpcompare.errors import DpcompareError, UsageError
+from tests import tiny_studies as tiny
+
+
+def test_run_study_returns_all_trials(tmp_path):
+    lines = []
+    frame = dpcompare.run_study(
+        tiny.content(tiny.NON_PRIVATE, tiny.RANDOMIZED_RESPONSE),
+        out=tmp_path / "out",
+        epsilons=[0.5, 2],
+        workers=1,
+        say=lines.append,
+    )
+    assert sorted(frame["epsilon"]) == [0.5, 2.0, np.inf]
+    assert set(frame["status"]) == {"done"}
+    assert any("3 done" in line for line in lines)
+    assert (tmp_path / "out" / "figures" / "utility.png").exists()
+
+
+def test_train_repeats_the_trial_of_the_study(tmp_path):
+    study = tiny.content(tiny.NON_PRIVATE, tiny.DP_SGD)
+    frame = dpcompare.run_study(study, out=tmp_path / "out", workers=1, mechanisms=["dp-sgd"])
+    model = dpcompare.train(study, "dp-sgd")
+    (row,) = frame.to_dict("records")
+    assert model.record["id"] == row["id"]
+    assert model.guarantee.epsilon == row["guarantee_epsilon"]
+    # workers see one core, this process all: sums may be cut otherwise
+    assert model.record["test"]["log_loss"] == pytest.approx(row["test_log_loss"], rel=1e-4)
+
+
+def test_the_arguments_must_name_one_trial():
+    study = tiny.content(*tiny.ALL, epsilons=[1.0, 2.0])
+    with pytest.raises(UsageError, match=r"several curves.*non-private, dp-sgd, rand"):
+        dpcompare.train(study)
+    with pytest.raises(UsageError, match=r"several epsilons; name one: 1\.0, 2\.0"):
+        dpcompare.train(study, "dp-sgd")
+    with pytest.raises(UsageError, match="did you mean 'dp-sgd'"):
+        dpcompare.train(study, "dp-sdg", 1)
+    tuned = tiny.content(tiny.DP_SGD | {"clip_norm": [1.0, 2.0]})
+    with pytest.raises(UsageError, match=r"compares 2 candidates \(clip_norm\)"):
+        dpcompare.train(tuned)
+    with pytest.raises(UsageError, match="trains nothing"):
+        dpcompare.train("accountants-noise")
+    chosen = tiny.content(tiny.DP_SGD | {"private_selection": 2.0})
+    with pytest.raises(UsageError, match="private selection"):
+        dpcompare.train(chosen)
+
+
+def secret_words(monkeypatch):
+    """The secrets that are asked of the operating system, as they are given out."""
+    given, urandom = [], os.urandom
+
+    def remembered(size):
+        given.append(urandom(size))
+        return given[-1]
+
+    monkeypatch.setattr(os, "urandom", remembered)
+    return given
+
+
+def contents(folder):
+    """All bytes of all files of a folder, and their names."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    return b"".join(file.name.encode() + file.read_bytes() for file in files)
+
+
+def test_a_secret_seed_is_never_the_same_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    given = secret_words(monkeypatch)
+    study, log = tiny.content(tiny.DP_SGD), data.synthetic(200, seed=3)
+    first = dpcompare.train(study, secret_seed=True, out=tmp_path / "model")
+    second = dpcompare.train(study, secret_seed=True)
+    assert not np.array_equal(first.predict(log), second.predict(log))
+    secrets = [words for words in given if len(words) == 32]
+    assert len(set(secrets)) == 2
+    assert os.listdir(tmp_path) == ["model"]
+    exported = contents(tmp_path / "model")
+    for secret in secrets:
+        assert secret not in exported
+        assert secret.hex().encode() not in exported
+        assert secret.hex() not in repr(first.record) + repr(dict(first.settings))
+    assert first.settings["seed"] == first.record["seed"] == "secret"
+
+
+@pytest.mark.parametrize("mechanism", [tiny.DP_SGD, tiny.RANDOMIZED_RESPONSE])
+def test_every_stream_depends_on_the_secret(mechanism, monkeypatch):
+    """Weights, batches, labels and noise: two runs share none."""
+    seen = []
+
+    def record(mechanism, task, model, features, released, schedule, recipe, streams, *_):
+        seen.append((np.asarray(released), streams))
+        return real(mechanism, task, model, features, released, schedule, recipe, streams, *_)
+
+    real = trainer.train
+    monkeypatch.setattr("dpcompare.trial.train", record)
+    for _ in range(2):
+        dpcompare.train(tiny.content(mechanism), secret_seed=True)
+    dpcompare.train(tiny.content(mechanism))
+    (labels, streams), (other_labels, others), (_, public) = seen
+    assert streams.shared != others.shared
+    assert streams.noise != others.noise
+    assert (streams.draws, public.draws) == (4, 1)
+    if mechanism is tiny.RANDOMIZED_RESPONSE:
+        assert not np.array_equal(labels, other_labels)
+
+
+class Killed(BaseException):
+    """Stands for a kill of the process."""
+
+
+def killed_at(fraction):
+    def report(done):
+        if done >= fraction:
+            raise Killed
+
+    return report
+
+
+def test_a_killed_secret_run_goes_on_with_its_secret_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpcompare.batches.MOST_STEPS", 4)
+    study, out = tiny.content(tiny.DP_SGD), tmp_path / "model"
+    given = secret_words(monkeypatch)
+    kept = {"secret_seed": True, "out": out, "checkpoint_minutes": 1e-9}
+    with pytest.raises(Killed):
+        dpcompare.train(study, **kept, report=killed_at(0.6))
+    private = tmp_path / "model.private"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    (secret,) = private.glob("*.secret")
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert list((private / "checkpoints").glob("*/[0-9]*"))
+
+    words = secret.read_bytes()
+    secret.unlink()
+    with pytest.raises(DpcompareError, match="not the secret of its run"):
+        dpcompare.train(study, **kept)
+    secret.write_bytes(words)
+    asked_before = len([w for w in given if len(w) == 32])
+    resumed = dpcompare.train(study, **kept)
+    assert len([w for w in given if len(w) == 32]) == asked_before
+    assert resumed.record["timings"]["train_before_resuming"] > 0
+    assert os.listdir(tmp_path) == ["model"]
+
+    monkeypatch.setattr(os, "urandom", lambda size: words)
+    whole = dpcompare.train(study, secret_seed=True)
+    log = data.synthetic(200, seed=3)
+    np.testing.assert_array_equal(resumed.predict(log), whole.predict(log))
+
+
+def test_a_secret_trial_is_not_repeated_from_its_configuration():
+    from dpcompare.trial import run_trial
+
+    (configuration,) = api.expand(api.studies.load(tiny.content(tiny.DP_SGD)))
+    configuration["seed"] = "secret"
+    with pytest.raises(DpcompareError, match="needs the secret"):
+        run_trial(configuration)
+
+
+def test_a_released_model_must_not_hold_a_vocabulary_outside_its_guarantee():
+    learnt = {"model": {"categories": "vocabulary", "min_count": 5}}
+    with pytest.raises(UsageError, match=r'set model\.categories = "hash"'):
+        dpcompare.train(tiny.content(tiny.DP_SGD, **learnt), secret_seed=True)
+    # label DP protects no features, so its vocabulary is no leak of what it protects
+    dpcompare.train(tiny.content(tiny.RANDOMIZED_RESPONSE, **learnt), secret_seed=True)
+
+
+def test_nothing_is_overwritten(tmp_path):
+    (tmp_path / "model").mkdir()
+    with pytest.raises(UsageError, match="there already"):
+        dpcompare.train(tiny.content(), out=tmp_path / "model")
+    assert os.listdir(tmp_path) == ["model"]

@@ -1,0 +1,157 @@
+"""A trained model predicts what its trial did, is exported whole, and loads as it was."""
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dpcompare
+from dpcompare import data, tasks
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.metric_sets import metric_set
+from dpcompare.trained_model import load_model, write_predictions
+from tests import tiny_studies as tiny
+
+COUNTS = {"task": "pconvs", "cap": 2}
+PRIOR = {"name": "unbiased-randomizer"}
+ROWS = {"data": {"rows": 2000}}
+
+
+def trained(*mechanisms, **changes):
+    return dpcompare.train(tiny.content(*mechanisms, **changes))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return trained(tiny.DP_SGD)
+
+
+@pytest.fixture(scope="module")
+def exported(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    model.save(folder)
+    return folder
+
+
+def test_predictions_of_the_test_rows_have_the_metrics_of_the_record(model):
+    log = data.synthetic(tiny.ROWS)
+    test = log.parts("pctr")[2]
+    again = tasks.find("pctr", None).evaluate(log.labels["pctr"][test], model.predict(log)[test])
+    stated = model.record["test"]
+    name = metric_set("pctr").main
+    assert again[name] == pytest.approx(stated[name], rel=1e-6)
+    assert again == pytest.approx(stated, rel=1e-5)
+
+
+def test_a_loaded_model_predicts_the_same_to_the_last_bit(model, exported):
+    log, loaded = data.synthetic(3000, seed=5), load_model(exported)
+    np.testing.assert_array_equal(loaded.predict(log), model.predict(log))
+    assert loaded.guarantee == model.guarantee
+    assert loaded.claim() == model.claim()
+    assert loaded.record is None
+
+
+def test_another_process_needs_the_folder_alone(model, exported):
+    code = (
+        "import dpcompare, sys\n"
+        "print(repr(float(dpcompare.load_model(sys.argv[1]).predict('synthetic')[0])))\n"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code, str(exported)], capture_output=True, text=True, check=True
+    ).stdout
+    assert float(printed) == pytest.approx(model.predict("synthetic")[0], rel=1e-6)
+
+
+def test_the_export_states_the_guarantee_and_no_metric_or_checksum(model, exported):
+    settings = json.loads((exported / "model.json").read_text())
+    assert settings["guarantee"]["epsilon"] == model.guarantee.epsilon <= 1
+    assert settings["guarantee"]["unit"] == "example"
+    text = (exported / "model.json").read_text()
+    for hidden in ("auc", "log_loss", "calibration", "mean_prediction", "checksum"):
+        assert hidden not in text
+    assert data.synthetic_checksum(tiny.ROWS, 0, 0.25, 0.03)[:16] not in text
+
+
+def test_what_counts_true_labels_is_not_exported(tmp_path):
+    model = trained(PRIOR, **COUNTS)
+    assert "clipped" in " ".join(model.record["notes"])
+    assert model.mechanism.clipped_labels is None
+    model.save(tmp_path / "model")
+    text = (tmp_path / "model" / "model.json").read_text()
+    assert "clipped" not in text
+    loaded = load_model(tmp_path / "model")
+    assert loaded.mechanism.private_prior == pytest.approx(model.mechanism.private_prior)
+    log = data.synthetic(500, seed=2)
+    np.testing.assert_array_equal(loaded.predict(log), model.predict(log))
+    assert loaded.predict(log).shape == (500,)
+
+
+def test_a_vocabulary_is_exported_and_marked(tmp_path):
+    model = trained(model={"categories": "vocabulary", "min_count": 5})
+    model.save(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert any("vocabulary" in note for note in loaded.settings["notes"])
+    log = data.synthetic(500, seed=2)
+    np.testing.assert_array_equal(loaded.predict(log), model.predict(log))
+
+
+def test_other_columns_are_refused_by_name(model):
+    log = data.synthetic(100)
+    renamed = dataclass_with(log, numeric_names=("X", *log.numeric_names[1:]))
+    with pytest.raises(DpcompareError, match=r"reads the numeric columns I1, .* has X, "):
+        model.predict(renamed)
+
+
+def dataclass_with(log, **changes):
+    from dataclasses import replace
+
+    return replace(log, **changes)
+
+
+def test_nothing_is_overwritten(model, exported):
+    with pytest.raises(UsageError, match="there already"):
+        model.save(exported)
+    assert (exported / "model.json").exists()
+
+
+def test_what_is_no_model_is_said(tmp_path, model):
+    with pytest.raises(UsageError, match=r"holds no model\.json"):
+        load_model(tmp_path)
+    model.save(tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    whole = file.read_text()
+    file.write_text(whole[: len(whole) // 2])
+    with pytest.raises(DpcompareError, match="damaged"):
+        load_model(tmp_path / "model")
+    file.write_text(whole.replace('"format": 1', '"format": 9'))
+    with pytest.raises(DpcompareError, match="format 9"):
+        load_model(tmp_path / "model")
+    file.write_text(whole.replace('"tower": [\n      4', '"tower": [\n      5'))
+    with pytest.raises(DpcompareError, match="cannot be read"):
+        load_model(tmp_path / "model")
+
+
+def test_a_changed_mechanism_is_named(tmp_path, model):
+    model.save(tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    file.write_text(file.read_text().replace("sha256:", "sha256:0"))
+    with pytest.warns(UserWarning, match="'dp-sgd' has changed since the model was trained"):
+        load_model(tmp_path / "model")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        file.write_text(file.read_text().replace("sha256:0", "sha256:"))
+        load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("name", ["p.csv", "p.parquet"])
+def test_predictions_are_written_as_a_table(tmp_path, name):
+    import pandas as pd
+
+    values = np.array([0.25, 1e-9, 1 / 3])
+    write_predictions(values, tmp_path / name)
+    read = pd.read_csv if name.endswith("csv") else pd.read_parquet
+    np.testing.assert_array_equal(read(Path(tmp_path / name))["prediction"], values)
