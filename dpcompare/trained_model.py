@@ -218,7 +218,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
             tuple(settings["model"]["tower"]),
         )
         return TrainedModel(
-            Guarantee(**settings["guarantee"]),
+            Guarantee(**settings["guarantee"] | {"events": tuple(settings["guarantee"]["events"])}),
             settings,
             _mechanism(settings["mechanism"]),
             tasks.find(settings["task"], settings["cap"]),
@@ -284,6 +284,10 @@ def _arrays(parameters: Parameters) -> dict[str, Any]:
     return arrays | ({"embeddings": store} if store.size else {})
 
 
+def _shapes(arrays: Any) -> Any:
+    return jax.tree.map(lambda array: tuple(array.shape), arrays)
+
+
 def _restored(path: Path, model: Model) -> Parameters:
     import orbax.checkpoint as ocp
 
@@ -291,6 +295,9 @@ def _restored(path: Path, model: Model) -> Parameters:
     wanted = jax.eval_shape(_arrays, shapes)
     try:
         with ocp.StandardCheckpointer() as checkpointer:
+            there = checkpointer.metadata(path.absolute()).item_metadata.tree
+            if _shapes(there) != _shapes(wanted):
+                raise ValueError(f"its arrays do not fit the model of {SETTINGS}")
             found = checkpointer.restore(path.absolute(), wanted)
     except Exception as error:  # whatever orbax raises for files that are missing or damaged
         beginning = str(error).partition("\n")[0][:150]

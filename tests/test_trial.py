@@ -210,7 +210,9 @@ def many_trials(folder):
 
 def test_no_two_trials_share_their_noise(folder):
     configurations = many_trials(folder)
-    names = [trial._streams(c, DPSGD(noise_multiplier=1.0)).noise for c in configurations]
+    names = [
+        trial._streams(c, DPSGD(noise_multiplier=1.0), c["seed"]).noise for c in configurations
+    ]
     keys = {jax.random.key_data(jax_key("noise", *name)).tobytes() for name in names}
     assert len(keys) == len(configurations) == 2 * 3 * (4 + 4 + 1)
 
@@ -218,26 +220,32 @@ def test_no_two_trials_share_their_noise(folder):
 def test_noise_does_not_depend_on_places(folder):
     configuration = tiny.trials(folder, DP_SGD)[0]
     mechanism = DPSGD(noise_multiplier=1.0)
-    noise = trial._streams(configuration, mechanism).noise
+    noise = trial._streams(configuration, mechanism, configuration["seed"]).noise
     configuration["data"]["path"] = "elsewhere"
-    assert trial._streams(configuration, mechanism).noise == noise
+    assert trial._streams(configuration, mechanism, configuration["seed"]).noise == noise
 
 
 def test_other_code_or_another_size_of_noise_draws_other_noise(folder):
     """Two releases with the same normals at two sizes would reveal what they hide."""
     configuration = tiny.trials(folder, DP_SGD)[0]
-    noise = trial._streams(configuration, DPSGD(noise_multiplier=1.0)).noise
-    assert trial._streams(configuration, DPSGD(noise_multiplier=1.5)).noise != noise
+    noise = trial._streams(configuration, DPSGD(noise_multiplier=1.0), configuration["seed"]).noise
+    assert (
+        trial._streams(configuration, DPSGD(noise_multiplier=1.5), configuration["seed"]).noise
+        != noise
+    )
     configuration["mechanism"]["version"] = "2.0"
-    assert trial._streams(configuration, DPSGD(noise_multiplier=1.0)).noise != noise
+    assert (
+        trial._streams(configuration, DPSGD(noise_multiplier=1.0), configuration["seed"]).noise
+        != noise
+    )
 
 
 def test_batches_groups_and_weights_do_not_depend_on_what_rows_hold(folder):
     configuration = tiny.trials(folder, DP_SGD)[0]
     mechanism = DPSGD(noise_multiplier=1.0)
-    shared = trial._streams(configuration, mechanism).shared
+    shared = trial._streams(configuration, mechanism, configuration["seed"]).shared
     configuration["data"]["checksum"] = "another row"
-    assert trial._streams(configuration, mechanism).shared == shared
+    assert trial._streams(configuration, mechanism, configuration["seed"]).shared == shared
 
 
 def test_claims_that_training_cannot_bear_are_refused(folder, monkeypatch):
