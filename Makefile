@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: study test check format wheel bench scale peers clean
+.PHONY: study test check format wheel docs linkcheck bench scale peers clean
 
 study: $(READY)
 	$(BIN)/dpcompare run-study quickstart
@@ -22,6 +22,13 @@ format: $(READY)
 
 wheel: $(READY)
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -n -d build/doctrees -c docs . build/docs
+
+# Asks every external link, so it needs the network; make docs checks all others.
+linkcheck: $(READY)
+	$(BIN)/python -m sphinx -q -n -b linkcheck -d build/doctrees -c docs . build/linkcheck
 
 # The stamp makes every target start at once while the pins have not changed.
 $(READY): pyproject.toml constraints.txt

@@ -77,10 +77,12 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "seconds_<phase>": ("seconds", "wall-clock time of a phase of the trial"),
     "notes": ("text", "remarks on the trial, separated by ; "),
 }
-"""Every column of :func:`load` with its unit and its meaning, in order.
+"""Every column of :func:`dpcompare.load` with its unit and its meaning, in order.
 
 The names in <> stand for what a study sweeps and tunes (without the prefix "training."), and for
 the phases of its trials. Metrics are those of the study's task.
+
+:meta hide-value:
 """
 
 _WHOLE = (
@@ -113,7 +115,7 @@ def load(results: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 def trial_frame(records: Records) -> pd.DataFrame:
-    """One row per record, see :func:`load`."""
+    """One row per record, see :func:`dpcompare.load`."""
     shown = {trial["id"] for trials in shown_trials(records).values() for trial in trials}
     rows = [_row(record, record["id"] in shown) for record in records]
     columns = _ordered({column: None for row in rows for column in row})
@@ -121,7 +123,7 @@ def trial_frame(records: Records) -> pd.DataFrame:
 
 
 def documentation(column: str) -> tuple[str, str]:
-    """The unit and the meaning of a column of :func:`load`.
+    """The unit and the meaning of a column of :func:`dpcompare.load`.
 
     Raises:
         KeyError: there is no such column.

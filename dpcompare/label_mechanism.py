@@ -28,9 +28,9 @@ class LabelMechanism(Mechanism):
     stream, and on nothing else: trials that agree in those share one release.
 
     Training reads the randomized labels as often as it likes, by ordinary gradients: that costs
-    nothing more. A subclass with finitely many outcomes overrides :meth:`kernel`; another one
-    overrides :meth:`randomize`. Labels above the task's public cap are clipped to it, counted, and
-    reported in :meth:`notes`.
+    nothing more. A subclass with finitely many outcomes overrides :meth:`.Mechanism.kernel`;
+    another one overrides :meth:`randomize`. Labels above the task's public cap are clipped to it,
+    counted, and reported in :meth:`notes`.
 
     Attributes:
         epsilon: of one label, all releases together; from the budget.

@@ -59,6 +59,11 @@ FIELDS: dict[str, str] = {
     "versions": "version of each library that took part",
     "prng": "kind of random number generator",
 }
+"""Every field of a record and what it holds.
+
+:meta hide-value:
+"""
+
 _TEXT = {"id", "status", "error", "study", "title", "task", "metric", "mechanism", "label", "prng"}
 
 
@@ -128,7 +133,12 @@ class ResultsFolder:
 
     Attributes:
         path: the folder.
-        study, planned, trials, summary, figures, checkpoints: the paths of its parts.
+        study: path of the study as it was resolved.
+        planned: path of the identities of the present trials.
+        trials: path of the records.
+        summary: path of the summary.
+        figures: path of the folder of figures.
+        checkpoints: path of the private state of trials that are not finished.
         warnings: what the last :meth:`records` or :meth:`append` had to skip, as sentences.
         token: a word that the lock holds while this object does; see :func:`holds_token`.
     """

@@ -111,7 +111,7 @@ class CountTask:
 
     @property
     def classes(self) -> int:
-        """How many labels a label mechanism tells apart: 0, 1, ..., cap."""
+        """How many labels a label mechanism tells apart, which are 0, 1, ..., cap."""
         return self.cap + 1
 
     @property

@@ -31,12 +31,12 @@ def compare(a: Path, b: Path) -> pd.DataFrame:
         b: another of the same task.
 
     Returns:
-        One row per label and epsilon: `metric`, `mean_a`, `standard_error_a`, `n_a` and the same of
-        b, `difference` (b - a), `low` and `high` (95%, nan where undefined), `interval` ("paired",
-        "Welch" or ""), `n_pairs`, `decided` (the interval excludes 0), `same_trials`, and what
-        stands in for a missing mean: `absent_a` and `absent_b` ("failed", "missing", "-", or
-        "not in the study"). Where parameters are tuned, `candidate_a` and `candidate_b` were
-        chosen by the validation rows.
+        A frame, one row per label and epsilon, with `metric`, `mean_a`, `standard_error_a`, `n_a`
+        and the same of b, `difference` (b - a), `low` and `high` (95%, nan where undefined),
+        `interval` ("paired", "Welch" or ""), `n_pairs`, `decided` (the interval excludes 0),
+        `same_trials`, and what stands in for a missing mean: `absent_a` and `absent_b` ("failed",
+        "missing", "-", or "not in the study"). Where parameters are tuned, `candidate_a` and
+        `candidate_b` were chosen by the validation rows.
 
     Raises:
         UsageError: the tasks differ, or only one of the studies trains.

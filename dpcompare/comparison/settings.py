@@ -17,7 +17,8 @@ class Difference:
 
     Attributes:
         setting: its name, with section and label.
-        a, b: its values as text; "-" where a folder has none.
+        a: its value in the first folder, as text; "-" where that has none.
+        b: its value in the second.
     """
 
     setting: str

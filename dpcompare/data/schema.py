@@ -135,7 +135,7 @@ class Schema:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """All columns that are read, each once: features first."""
+        """All columns that are read, each once, features first."""
         return tuple(dict.fromkeys([*self.features, *self.needed]))
 
     def content(self) -> dict[str, Any]:

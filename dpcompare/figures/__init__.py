@@ -40,6 +40,10 @@ FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {
     "sampling": sampling,
     "selection-cost": selection_cost,
 }
+"""From the name of each kind of figure to the function that draws it.
+
+:meta hide-value:
+"""
 
 
 def draw(

@@ -26,7 +26,10 @@ TABLES: dict[str, Callable[[Records], Table | None]] = {
     "sweep-calibration": sweep_calibration_table,
     "noise": noise_table,
 }
-"""From records to each table; None where they lack what it shows."""
+"""From records to each table; None where they lack what it shows.
+
+:meta hide-value:
+"""
 
 _UNTRAINED = ("noise",)
 

@@ -33,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
     *gradient_checks.CHECKS,
     *training_checks.CHECKS,
 )
-"""All checks, in the order in which they run: the quick ones first."""
+"""All checks, in the order in which they run, the quick ones first."""
 
 
 def outcomes(subject: Subject) -> Iterator[Outcome]:
