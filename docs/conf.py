@@ -49,7 +49,7 @@ python_maximum_signature_line_length = 80
 # are nobody's interface.
 OTHERS = "click|collections|dp_accounting|flax|jax|matplotlib|numpy|optax|os|pandas|pathlib|typing"
 INSIDE = (
-    "account|candidates|checkpoints|crossover|devices|embeddings|expansion|privacy_loss|randomness"
+    "account|candidates|checkpoints|crossover|devices|embeddings|expansion|noise|privacy_loss|randomness"
     "|report_tables|sampled_gaussian|svg_chart|table_updates|wording"
 )
 nitpick_ignore_regex = [
