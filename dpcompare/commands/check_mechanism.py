@@ -1,10 +1,21 @@
 """`dpcompare check-mechanism`: does a mechanism keep what it promises?"""
 
 import json
+import shutil
+import textwrap
+from collections import Counter
+from typing import TYPE_CHECKING
 
 import click
 
 from dpcompare.errors import DpcompareError
+
+if TYPE_CHECKING:  # importing the checks takes seconds that --help need not wait for
+    from dpcompare.testing import Outcome
+
+STATUSES = ("passed", "failed", "not applicable")
+NARROWEST = 45
+"""Characters that a reason needs beside the name of its check; with less it stands below."""
 
 
 @click.command("check-mechanism")
@@ -14,8 +25,9 @@ from dpcompare.errors import DpcompareError
 def check_mechanism(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
     """Hold the mechanism NAME to the contract, and say what holds and what does not.
 
-    NAME is an installed mechanism or ./file.py:Class. Made-up data of a few thousand rows; a
-    minute or two. A passed check is evidence, not a proof.
+    NAME is an installed mechanism or ./file.py:Class. It is checked on made-up data, in a minute
+    or two. A passed check is evidence, not a proof: docs/checks.md says what each looks at, and
+    what no check can see. Exit code 1 if any fails.
 
     \b
     Example:
@@ -28,15 +40,36 @@ def check_mechanism(name: str, parameters: tuple[str, ...], as_json: bool) -> No
     subject = Subject.of(name, **parse_parameters(parameters))
     subject.plugin.build(subject.parameters)  # a wrong parameter is said before anything runs
     found = []
-    width = max((len(check.__name__.removeprefix("check_")) for check in CHECKS), default=0)
+    name_width = max((len(check.__name__.removeprefix("check_")) for check in CHECKS), default=0)
     for outcome in outcomes(subject):
         found.append(outcome)
-        if not as_json:
-            click.echo(f"{outcome.status:<14}  {outcome.check:<{width}}  {outcome.reason}")
+        if not as_json:  # each as soon as it is known
+            click.echo(_told(outcome, name_width, shutil.get_terminal_size().columns))
     if as_json:
         click.echo(json.dumps([outcome._asdict() for outcome in found]))
+    else:
+        counts = Counter[str](outcome.status for outcome in found)
+        click.echo("\n" + ", ".join(f"{counts[status]} {status}" for status in STATUSES))
     failed = [outcome.check for outcome in found if outcome.status == "failed"]
     if failed:
         raise DpcompareError(
             f"{name} fails {len(failed)} of {len(found)} checks: {', '.join(failed)}"
         )
+
+
+def _told(outcome: "Outcome", name_width: int, width: int) -> str:
+    """One outcome in lines of at most `width` characters; what was promised too, if broken."""
+    status_width = max(map(len, STATUSES))
+    head = f"{outcome.status:<{status_width}}  {outcome.check:<{name_width}}  "
+    broken = outcome.status == "failed"
+    text = f"Not kept: {outcome.promise}. {outcome.reason}" if broken else outcome.reason
+    beside = width - len(head) >= NARROWEST
+    indent = " " * (len(head) if beside else 4)
+    told = textwrap.fill(
+        text,
+        width,
+        initial_indent=head if beside else indent,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )
+    return told if beside else f"{head.rstrip()}\n{told}"
