@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpcompare import trial
+from dpcompare.configuration import Configuration, schedule_of
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import LabelKernel
 from dpcompare.mechanism import Mechanism
@@ -35,7 +36,6 @@ from dpcompare.testing.label_samples import (
 from dpcompare.testing.outcome import Check, NotApplicable
 from dpcompare.testing.subject import Subject, features, labels
 from dpcompare.testing.tiny_trials import configuration_of, with_plugin
-from dpcompare.trial import Configuration
 
 ERROR = 1e-9
 """The chance that a check which samples fails a mechanism that keeps its promise."""
@@ -305,7 +305,7 @@ def _stream_and_draw(
 
     def find() -> tuple[tuple[Any, ...], Draw]:
         rows = trial.training_rows(configuration)
-        schedule = trial.schedule_of(configuration, rows)
+        schedule = schedule_of(configuration, rows)
         mechanism = subject.plugin.build(configuration["mechanism"]["parameters"])
         mechanism = trial.calibrated(mechanism, configuration, schedule)
         stream = trial.label_stream(configuration, mechanism, task)

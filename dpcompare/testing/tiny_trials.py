@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from unittest import mock
 
-from dpcompare import study, trial
+from dpcompare import configuration, study, trial
+from dpcompare.configuration import Configuration
+from dpcompare.data import HashBuckets
+from dpcompare.examples import PARTS, Examples
 from dpcompare.expansion import expand
 from dpcompare.mechanism import Mechanism, Plugin, parameter_defaults
 from dpcompare.tasks import CountTask, Task
 from dpcompare.testing.subject import MODEL, Subject, features, labels
-from dpcompare.trial import Configuration, Examples
 
 T = TypeVar("T")
 
@@ -62,12 +64,12 @@ def configuration_of(
     return cast(Configuration, made)
 
 
-def run(subject: Subject, configuration: Configuration) -> dict[str, Any]:
+def run(subject: Subject, asked: Configuration) -> dict[str, Any]:
     """The record of the trial; see :func:`dpcompare.trial.run_trial`."""
-    return with_plugin(subject, lambda: trial.run_trial(configuration))
+    return with_plugin(subject, lambda: trial.run_trial(asked))
 
 
-def releases_of(subject: Subject, configuration: Configuration) -> tuple[dict[str, Any], int]:
+def releases_of(subject: Subject, asked: Configuration) -> tuple[dict[str, Any], int]:
     """The record of the trial, and how often it released the labels."""
     factory, calls = subject.plugin.factory, 0
     release = factory.release_labels
@@ -78,7 +80,7 @@ def releases_of(subject: Subject, configuration: Configuration) -> tuple[dict[st
         return release(self, *arguments)
 
     with mock.patch.object(factory, "release_labels", counted):
-        return run(subject, configuration), calls
+        return run(subject, asked), calls
 
 
 def with_plugin(subject: Subject, action: Callable[[], T]) -> T:
@@ -89,17 +91,20 @@ def with_plugin(subject: Subject, action: Callable[[], T]) -> T:
 
     with (
         mock.patch.object(trial, "plugin_of", plugin_of),
+        mock.patch.object(configuration, "plugin_of", plugin_of),
         mock.patch.object(trial, "load_examples", _examples),
     ):
         return action()
 
 
-def _examples(configuration: Configuration) -> Examples:
+def _examples(asked: Configuration) -> Examples:
     """Made-up rows, as many as the configuration says."""
-    task = trial.task_of(configuration)
-    rows = dict(zip(trial.PARTS, configuration["data"]["parts"], strict=True))
+    task = configuration.task_of(asked)
+    rows = dict(zip(PARTS, asked["data"]["parts"], strict=True))
+    tables = MODEL.tables
     return Examples(
         MODEL,
+        HashBuckets(max(tables.sizes), len(tables.sizes)),
         {part: features(count) for part, count in rows.items()},
         {part: labels(count, task) for part, count in rows.items()},
         None,
