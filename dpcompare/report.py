@@ -17,7 +17,8 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpcompare import svg_chart, wording
+from dpcompare import attack_power, attack_words, svg_chart, wording
+from dpcompare.attack_table import attack_table
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.metric_sets import METRICS, MetricSet, metric_set
 from dpcompare.report_tables import (
@@ -81,6 +82,8 @@ class Section:
     numbers: Table
     number_notes: Sequence[str]
     privacy: Sequence[str]
+    attack: Table | None
+    attack_notes: Sequence[str]
     tuning: str
     settings: Table | None
     failures: Sequence[str]
@@ -148,6 +151,8 @@ def _section(path: Path, number: int) -> Section:
     no_curves = _finite_epsilons(summary) < 2 or is_swept(summary)
     if no_curves and any(not picture.replaced for picture in pictures):
         drawn = []
+    # Settings that are swept would be too many rows; their figure of attack power can be drawn.
+    power = attack_power.of_records([] if is_swept(summary) else records)
     sentences = summary
     if not found.trained:  # no metric is missing where none was asked for
         sentences = summary.assign(
@@ -170,6 +175,8 @@ def _section(path: Path, number: int) -> Section:
         numbers=number_table(summary, metrics) if found.trained else noise_table(summary),
         number_notes=list(number_notes(summary, metrics)) if found.trained else [],
         privacy=wording.protection_sentences(summary),
+        attack=attack_table(power),
+        attack_notes=[] if power.empty else attack_words.sentences(power),
         tuning=wording.tuning_sentence(summary),
         settings=_settings(records),
         failures=wording.failure_sentences(summary),

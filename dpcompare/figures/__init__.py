@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from dpcompare.catalog import near_miss
 from dpcompare.errors import UsageError
 from dpcompare.figures.accountants import accountants
+from dpcompare.figures.attack_power import attack_power
 from dpcompare.figures.clip_norm import clip_norm
 from dpcompare.figures.effective_sample_size import effective_sample_size
 from dpcompare.figures.groups import groups
@@ -39,6 +40,7 @@ FIGURES: dict[str, Callable[[Records], tuple[Figure, pd.DataFrame]]] = {
     "accountants": accountants,
     "sampling": sampling,
     "selection-cost": selection_cost,
+    "attack-power": attack_power,
 }
 """From the name of each kind of figure to the function that draws it.
 

@@ -24,7 +24,10 @@ def filled(path: Path, records: list[dict[str, Any]] | None = None) -> ResultsFo
 def test_figure_and_numbers_are_drawn_from_records_alone(tmp_path: Path) -> None:
     folder = filled(tmp_path / "a")
     files = draw(folder)
-    assert [file.name for file in files] == ["utility.png", "utility.svg", "utility.csv"]
+    kinds = ("utility", "attack-power")
+    assert [file.name for file in files] == [
+        f"{kind}.{form}" for kind in kinds for form in ("png", "svg", "csv")
+    ]
     assert sorted(folder.figures.iterdir()) == sorted(files)
     assert files[0].read_bytes().startswith(b"\x89PNG")
     read = pd.read_csv(files[2])
@@ -52,7 +55,8 @@ def test_the_study_chooses_the_trials(tmp_path: Path) -> None:
 def test_without_a_name_all_figures_are_drawn_that_the_records_can_give(tmp_path: Path) -> None:
     folder = filled(tmp_path, sample_sizes())
     files = draw(folder, formats=())
-    assert [file.name for file in files] == ["utility.csv", "effective-sample-size.csv"]
+    kinds = ("utility", "effective-sample-size", "attack-power")
+    assert [file.name for file in files] == [f"{kind}.csv" for kind in kinds]
     read = pd.read_csv(files[1])
     pd.testing.assert_frame_equal(read, effective_sample_size(sample_sizes())[1], check_dtype=False)
 
