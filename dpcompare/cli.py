@@ -10,6 +10,7 @@ from dpcompare.commands.calibrate import calibrate
 from dpcompare.commands.check_mechanism import check_mechanism
 from dpcompare.commands.compare import compare
 from dpcompare.commands.list_names import list_names
+from dpcompare.commands.new_mechanism import new_mechanism
 from dpcompare.commands.plot import plot
 from dpcompare.commands.predict import predict
 from dpcompare.commands.prepare import prepare
@@ -80,6 +81,7 @@ COMMANDS = (
     predict,
     prepare,
     calibrate,
+    new_mechanism,
     check_mechanism,
     list_names,
     show,

@@ -8,6 +8,7 @@ from typing import Any, TypedDict, cast
 from dpcompare import tasks
 from dpcompare.errors import DpcompareError
 from dpcompare.mechanism import Plugin, find
+from dpcompare.mechanism_file import name_that_counts
 from dpcompare.optimizers import Recipe
 from dpcompare.privacy import Budget, Schedule
 from dpcompare.randomness import digest
@@ -105,11 +106,14 @@ def final_of(configuration: Configuration) -> Configuration:
 def counted(configuration: Configuration) -> dict[str, Any]:
     """The part of a configuration that may change the result.
 
-    Where a prepared data set lies does not count; its checksum does.
+    Where a prepared data set lies does not count; its checksum does. Where a mechanism's file lies
+    does not count; its content and the class do.
     """
+    chosen = configuration["mechanism"]
     return {
         **{key: value for key, value in configuration.items() if key not in ("about", "run")},
         "data": {k: v for k, v in configuration["data"].items() if k != "path"},
+        "mechanism": chosen | {"name": name_that_counts(chosen["name"])},
     }
 
 

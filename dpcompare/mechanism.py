@@ -4,14 +4,11 @@ Write a mechanism by subclassing :class:`Mechanism` and overriding the questions
 differently. See the class for each of them, and `docs/mechanisms.md` for a worked example.
 """
 
-import hashlib
-import importlib.util
 import inspect
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 import jax
@@ -25,6 +22,7 @@ from dpcompare.data.dataset import Features
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import LabelKernel
 from dpcompare.label_noise import LabelNoise
+from dpcompare.mechanism_file import content_hash, from_file
 from dpcompare.optimizers import LINEAR, OPTIMIZERS
 from dpcompare.privacy import Budget, Release, Sampling, Schedule
 from dpcompare.tasks import Task
@@ -233,7 +231,8 @@ def find(name: str) -> Plugin:
         UsageError: there is none, or it is not a mechanism.
     """
     if ":" in name:
-        return _from_file(name)
+        found, version = from_file(name)
+        return Plugin(name, _checked(name, found), version)
     points = catalog.mechanisms()
     if name not in points:
         raise UsageError(
@@ -244,32 +243,6 @@ def find(name: str) -> Plugin:
     return Plugin(name, factory, _installed_version(points[name], factory))
 
 
-def _from_file(name: str) -> Plugin:
-    path_text, _, attribute = name.rpartition(":")
-    path = Path(path_text)
-    if not path.is_file():
-        raise UsageError(f"mechanism {name!r}: there is no file {path_text}")
-    module = _load_module(path, name)
-    if not hasattr(module, attribute):
-        raise UsageError(f"mechanism {name!r}: {path_text} defines no {attribute}")
-    factory = _checked(name, getattr(module, attribute))
-    return Plugin(name, factory, f"sha256:{_file_hash(path)}")
-
-
-def _load_module(path: Path, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"dpcompare_file_{_file_hash(path)}", path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"mechanism {name!r}: {path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise UsageError(
-            f"mechanism {name!r}: {path} fails to import: {type(error).__name__}: {error}"
-        ) from error
-    return module
-
-
 def _checked(name: str, factory: Any) -> type[Mechanism]:
     if not (inspect.isclass(factory) and issubclass(factory, Mechanism)):
         raise UsageError(f"mechanism {name!r} is not a subclass of dpcompare.mechanism.Mechanism")
@@ -278,13 +251,9 @@ def _checked(name: str, factory: Any) -> type[Mechanism]:
 
 def _installed_version(point: EntryPoint, factory: type[Mechanism]) -> str:
     source = inspect.getsourcefile(factory)
-    digest = _file_hash(Path(source)) if source else "unknown"
+    digest = content_hash(Path(source).read_bytes()) if source else "unknown"
     distribution = f"{point.dist.name}=={point.dist.version} " if point.dist else ""
     return f"{distribution}sha256:{digest}"
-
-
-def _file_hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _check_type(mechanism: str, name: str, value: Any, default: Any) -> None:

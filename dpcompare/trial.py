@@ -278,7 +278,7 @@ def label_stream(
     releases of other size must not share their randomness.
     """
     kernel = mechanism.kernel(task)
-    settings = configuration["mechanism"]
+    settings = counted(configuration)["mechanism"]
     what: Any
     if kernel is None:
         what = {"mechanism": settings, "dpcompare": configuration["dpcompare"]}

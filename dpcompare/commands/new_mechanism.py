@@ -1,0 +1,51 @@
+"""`dpcompare new-mechanism`: a mechanism to start from."""
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+
+@click.command("new-mechanism")
+@click.argument("name")
+@click.option(
+    "--kind",
+    type=click.Choice(["label", "gradient"]),
+    default="label",
+    show_default=True,
+    help="What gets the noise: each label, once, or the gradients, at every step.",
+)
+@click.option("--file", "one_file", is_flag=True, help="Write the mechanism alone: one file.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    default=Path("."),
+    help="Where to write it [default: the current folder].",
+)
+def new_mechanism(name: str, kind: Literal["label", "gradient"], one_file: bool, out: Path) -> None:
+    """Write a mechanism to start from: a small package that works, with tests and a study.
+
+    NAME is in lower case with hyphens. Nothing that is already there is overwritten.
+
+    \b
+    Example:
+      dpcompare new-mechanism my-mechanism
+      dpcompare new-mechanism my-clipping --kind gradient
+      dpcompare new-mechanism my-noise --file
+    """
+    from dpcompare import new_mechanism as templates
+
+    names = templates.Names.of(name)
+    if one_file:
+        file = templates.write_file(name, kind, out)
+        named = f"{file if file.is_absolute() else f'./{file}'}:{names.class_name}"
+        click.echo(f"wrote {file}\n")
+        click.echo(f"dpcompare show {named}{' --epsilon 1' if kind == 'label' else ''}")
+        click.echo(f"dpcompare check-mechanism {named}\n")
+        click.echo(f'In a study that runs from this folder:\nname = "{named}"')
+        return
+    folder = templates.write_package(name, kind, out)
+    click.echo(f"wrote {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}\n")
+    click.echo(f"cd {folder}\npip install -e .\npytest\ndpcompare run-study study.toml\n")
+    click.echo(f"{folder / 'README.md'} says what to edit, in which order.")
