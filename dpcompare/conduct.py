@@ -15,6 +15,7 @@ from dpcompare.progress import ProgressBar, duration
 from dpcompare.results import ResultsFolder, Say, write_atomically
 from dpcompare.study import Study, resolved
 from dpcompare.trial import failed_record
+from dpcompare.trial_log import Logged
 
 FUNCTIONS = {"train": "dpcompare.trial:run_trial", "account": "dpcompare.account:run_account"}
 """What runs the trials of each kind of study."""
@@ -118,7 +119,7 @@ def _run_missing(
             identities,
             settled,
             store,
-            executor,
+            Logged(executor),
             FUNCTIONS[study.kind],
             _failed,
             bar,
@@ -160,7 +161,7 @@ def dry_run(study: Study, how: How) -> str:
     lines = [f"{study.title}: {len(configurations)} trials on {count} workers", ""]
     lines += [_describe(c, estimate.seconds(c, rate)) for c in configurations]
     seconds = sum(estimate.seconds(c, rate) for c in configurations)
-    finals = _likely_finals(study, configurations)
+    finals = likely_finals(study, configurations)
     if finals:
         lines += [
             "",
@@ -191,7 +192,7 @@ def _checkpoint_lines(
     return [f"checkpoints of running trials: up to {size:.1f} GiB on disk"]
 
 
-def _likely_finals(study: Study, compared: list[Configuration]) -> list[Configuration]:
+def likely_finals(study: Study, compared: list[Configuration]) -> list[Configuration]:
     """As many final trials as there will be: of the costliest candidate of each choice."""
     costliest: dict[Any, Configuration] = {}
     for c in sorted((c for c in compared if "withheld" in c), key=estimate.cost):

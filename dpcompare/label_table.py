@@ -40,34 +40,49 @@ def label_table(
         UsageError: the mechanism does not randomize labels, a parameter cannot be, or a base rate
             is given that nothing depends on.
     """
-    no_kernel = UsageError(
-        f"{plugin.name} has no label kernel; --epsilon is for mechanisms that randomize labels"
-    )
-    if not _may_randomize_labels(plugin):
-        raise no_kernel
-    mechanism = _calibrated(plugin, epsilon, task, parameters)
+    mechanism, prior = calibrated_to_show(plugin, epsilon, task, parameters, base_rate)
     head = [f"{plugin.name} at epsilon {epsilon:g}, labels 0 to {task.classes - 1} of {task.name}"]
-    if needs_prior(plugin, mechanism, task):
-        prior = example_prior(task, EXAMPLE_RATE if base_rate is None else base_rate)
-        mechanism = _calibrated(plugin, epsilon, task, {**parameters, "prior": prior})
+    if prior is not None:
         shown = ", ".join(f"{share:.4g}" for share in prior)
         head += [
             f"shown for the public prior {shown}; without one a part of epsilon pays for a "
             "histogram, and the kernel is that of the rest"
         ]
+    kernel, noise = mechanism.kernel(task), mechanism.label_noise(task)
+    body = (
+        _of_kernel(kernel) if kernel is not None else _of_noise(noise) if noise is not None else []
+    )
+    return "\n".join([*head, "", *body]) + "\n"
+
+
+def calibrated_to_show(
+    plugin: Plugin,
+    epsilon: float,
+    task: Task,
+    parameters: dict[str, Any],
+    base_rate: float | None = None,
+) -> tuple[Mechanism, list[float] | None]:
+    """A label mechanism with its kernel or noise, and the prior that was made up for that.
+
+    Args and errors are those of :func:`label_table`; the prior is None where none was needed.
+    """
+    no_kernel = UsageError(
+        f"{plugin.name} has no label kernel; --epsilon is for mechanisms that randomize labels"
+    )
+    if not _may_randomize_labels(plugin):
+        raise no_kernel
+    mechanism, prior = _calibrated(plugin, epsilon, task, parameters), None
+    if needs_prior(plugin, mechanism, task):
+        prior = example_prior(task, EXAMPLE_RATE if base_rate is None else base_rate)
+        mechanism = _calibrated(plugin, epsilon, task, {**parameters, "prior": prior})
     elif base_rate is not None:
         raise UsageError(
             "--base-rate is for a kernel that needs a prior which is not given; that of "
             f"{plugin.name} does not"
         )
-    kernel, noise = mechanism.kernel(task), mechanism.label_noise(task)
-    if kernel is not None:
-        body = _of_kernel(kernel)
-    elif noise is not None:
-        body = _of_noise(noise)
-    else:
+    if mechanism.kernel(task) is None and mechanism.label_noise(task) is None:
         raise no_kernel
-    return "\n".join([*head, "", *body]) + "\n"
+    return mechanism, prior
 
 
 def needs_prior(plugin: Plugin, mechanism: Mechanism, task: Task) -> bool:

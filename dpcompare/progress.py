@@ -9,6 +9,8 @@ from types import TracebackType
 
 import click
 
+from dpcompare import terminal
+
 BAR_CELLS = 20
 SECONDS_BETWEEN_DRAWINGS = 0.1
 SECONDS_BETWEEN_LINES = 30.0
@@ -104,6 +106,8 @@ class ProgressBar:
     def _draw(self, last: bool = False) -> None:
         self._drawn_at = monotonic()
         self._tenths_drawn = int(10 * self.fraction() + 1e-9)
+        if terminal.is_quiet():
+            return
         line = self._line(ended=last)
         if self._terminal:
             # Padded and back at the first column: whatever a worker prints in between starts at

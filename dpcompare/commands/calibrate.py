@@ -1,10 +1,11 @@
 """`dpcompare calibrate`: the noise that fits a budget."""
 
-import json
 from typing import Any
 
 import click
 
+from dpcompare import terminal
+from dpcompare.commands.common_options import json_option, print_json
 from dpcompare.commands.parameter_types import Number
 from dpcompare.errors import UsageError
 from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
@@ -30,7 +31,7 @@ from dpcompare.privacy import ACCOUNTANTS, ROW_RELATIONS
     "--neighboring", type=click.Choice(ROW_RELATIONS), default="zero-out", show_default=True
 )
 @click.option("--allow-large-delta", is_flag=True, help="Accept a delta above 1/n.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option()
 def calibrate(
     epsilon: float,
     delta: float | None,
@@ -46,10 +47,11 @@ def calibrate(
     allow_large_delta: bool,
     as_json: bool,
 ) -> None:
-    """The noise that fits a budget: of DP-SGD, or of randomized binary labels.
+    """The noise that fits a budget.
 
-    For DP-SGD the noise multiplier, never below what is needed. For randomized-response the chance
-    of a flip and, with the public --base-rate, how many clean labels the random ones are worth.
+    For DP-SGD the noise multiplier, never below what is needed. For randomized-response, which
+    flips binary labels, the chance of a flip and, with the public --base-rate, how many clean
+    labels the random ones are worth.
 
     \b
     Example:
@@ -90,11 +92,11 @@ def calibrate(
 
 def _print_report(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report, allow_nan=False))
+        print_json(report)
         return
     width = max(map(len, report))
     for key, value in report.items():
-        click.echo(f"{key.replace('_', ' '):<{width}}  {_readable(value)}")
+        terminal.result(f"{key.replace('_', ' '):<{width}}  {_readable(value)}")
 
 
 def _readable(value: Any) -> str:

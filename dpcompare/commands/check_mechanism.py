@@ -1,6 +1,5 @@
 """`dpcompare check-mechanism`: does a mechanism keep what it promises?"""
 
-import json
 import shutil
 import textwrap
 from collections import Counter
@@ -8,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dpcompare import terminal
+from dpcompare.commands.common_options import json_option, print_json
 from dpcompare.errors import DpcompareError
 
 if TYPE_CHECKING:  # importing the checks takes seconds that --help need not wait for
@@ -21,7 +22,7 @@ NARROWEST = 45
 @click.command("check-mechanism")
 @click.argument("name")
 @click.option("-p", "parameters", multiple=True, metavar="NAME=VALUE", help="A parameter.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON array.")
+@json_option("one JSON array")
 def check_mechanism(name: str, parameters: tuple[str, ...], as_json: bool) -> None:
     """Hold the mechanism NAME to the contract, and say what holds and what does not.
 
@@ -44,12 +45,12 @@ def check_mechanism(name: str, parameters: tuple[str, ...], as_json: bool) -> No
     for outcome in outcomes(subject):
         found.append(outcome)
         if not as_json:  # each as soon as it is known
-            click.echo(_told(outcome, name_width, shutil.get_terminal_size().columns))
+            terminal.result(_told(outcome, name_width, shutil.get_terminal_size().columns))
     if as_json:
-        click.echo(json.dumps([outcome._asdict() for outcome in found]))
+        print_json([outcome._asdict() for outcome in found])
     else:
         counts = Counter[str](outcome.status for outcome in found)
-        click.echo("\n" + ", ".join(f"{counts[status]} {status}" for status in STATUSES))
+        terminal.result("\n" + ", ".join(f"{counts[status]} {status}" for status in STATUSES))
     failed = [outcome.check for outcome in found if outcome.status == "failed"]
     if failed:
         raise DpcompareError(
@@ -72,4 +73,7 @@ def _told(outcome: "Outcome", name_width: int, width: int) -> str:
         subsequent_indent=indent,
         break_on_hyphens=False,
     )
-    return told if beside else f"{head.rstrip()}\n{told}"
+    told = told if beside else f"{head.rstrip()}\n{told}"
+    if outcome.status in terminal.STYLES:
+        told = terminal.colored(outcome.status) + told.removeprefix(outcome.status)
+    return told

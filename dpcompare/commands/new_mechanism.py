@@ -5,6 +5,8 @@ from typing import Literal
 
 import click
 
+from dpcompare import terminal
+
 
 @click.command("new-mechanism")
 @click.argument("name")
@@ -40,12 +42,14 @@ def new_mechanism(name: str, kind: Literal["label", "gradient"], one_file: bool,
     if one_file:
         file = templates.write_file(name, kind, out)
         named = f"{file if file.is_absolute() else f'./{file}'}:{names.class_name}"
-        click.echo(f"wrote {file}\n")
-        click.echo(f"dpcompare show {named}{' --epsilon 1' if kind == 'label' else ''}")
-        click.echo(f"dpcompare check-mechanism {named}\n")
-        click.echo(f'In a study that runs from this folder:\nname = "{named}"')
+        terminal.result(f"wrote {file}\n")
+        terminal.result(f"dpcompare show {named}{' --epsilon 1' if kind == 'label' else ''}")
+        terminal.result(f"dpcompare check-mechanism {named}\n")
+        terminal.result(f'In a study that runs from this folder:\nname = "{named}"')
         return
     folder = templates.write_package(name, kind, out)
-    click.echo(f"wrote {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}\n")
-    click.echo(f"cd {folder}\npip install -e .\npytest\ndpcompare run-study study.toml\n")
-    click.echo(f"{folder / 'README.md'} says what to edit, in which order.")
+    terminal.result(
+        f"wrote {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}\n"
+    )
+    terminal.result(f"cd {folder}\npip install -e .\npytest\ndpcompare run-study study.toml\n")
+    terminal.result(f"{folder / 'README.md'} says what to edit, in which order.")

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from dpcompare import terminal
 from dpcompare.errors import UsageError
 
 
@@ -32,4 +33,4 @@ def predict(model: Path, data: str, out: Path) -> None:
 
     predictions = load_model(model).predict(data)
     write_predictions(predictions, out)
-    click.echo(f"wrote {out}: {len(predictions):,} predictions, mean {predictions.mean():.6g}")
+    terminal.result(f"wrote {out}: {len(predictions):,} predictions, mean {predictions.mean():.6g}")

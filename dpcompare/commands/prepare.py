@@ -1,21 +1,29 @@
 """`dpcompare prepare`: a raw log becomes a data set."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
+from dpcompare import terminal
+from dpcompare.commands.common_options import json_option, print_json
+from dpcompare.commands.name_types import SCHEMA
+
 
 @click.command()
-@click.argument("schema")
+@click.argument("schema", type=SCHEMA)
 @click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option("--repair", is_flag=True, help="Pad rows whose empty last fields were cut off.")
-def prepare(schema: str, sources: tuple[Path, ...], destination: Path, repair: bool) -> None:
-    """Turn raw SOURCES (text, gzip or Parquet) into the memory-mapped data set DESTINATION.
+@json_option("the manifest as one JSON object")
+def prepare(
+    schema: str, sources: tuple[Path, ...], destination: Path, repair: bool, as_json: bool
+) -> None:
+    """Turn a raw log into a memory-mapped data set.
 
-    SCHEMA is a bundled name (see `dpcompare list schemas`) or a TOML file. SOURCES come in time
-    order; a quoted pattern stands for the files it matches. If it is interrupted, the same command
-    goes on.
+    SOURCES are text, gzip or Parquet, and DESTINATION is a new folder. SCHEMA is a bundled name
+    (see `dpcompare list schemas`) or a TOML file. SOURCES come in time order; a quoted pattern
+    stands for the files it matches. If it is interrupted, the same command goes on.
 
     \b
     Example:
@@ -25,13 +33,17 @@ def prepare(schema: str, sources: tuple[Path, ...], destination: Path, repair: b
     from dpcompare.data import prepare as prepare_rows
     from dpcompare.data.row_progress import RowProgress
 
+    terminal.only_results_on_output()
     with RowProgress() as progress:
         manifest = prepare_rows(
             schema,
             list(sources),
             destination,
             repair=repair,
-            progress=progress,
-            say=lambda message: click.echo(message, err=True),
+            progress=None if terminal.is_quiet() else progress,
+            say=terminal.say,
         )
-    click.echo(manifest.report())
+    if as_json:
+        print_json(asdict(manifest))
+    else:
+        terminal.result(manifest.report())

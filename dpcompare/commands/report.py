@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from dpcompare import terminal
+
 
 @click.command()
 @click.argument("results", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -13,9 +15,10 @@ import click
     help="The page to write [default: report.html in the first results folder].",
 )
 def report(results: tuple[Path, ...], out: Path | None) -> None:
-    """Write one HTML page about RESULTS: the verdict, curves, tables, guarantees.
+    """Write one HTML page about RESULTS to decide from.
 
-    The page is made from records alone, needs no network, and works without a mouse.
+    It holds the verdict, curves, tables and guarantees. The page is made from records alone, needs
+    no network, and works without a mouse.
 
     \b
     Example:
@@ -30,5 +33,5 @@ def report(results: tuple[Path, ...], out: Path | None) -> None:
         folder = ResultsFolder(path)
         folder.records(folder.plan())
         for warning in folder.warning_lines():
-            click.echo(warning)
-    click.echo(f"wrote {written}")
+            terminal.say(warning)
+    terminal.say(f"wrote {written}")

@@ -6,12 +6,16 @@ from typing import Any
 
 import click
 
+from dpcompare import terminal
+from dpcompare.commands.common_options import json_option, print_json
+from dpcompare.commands.name_types import STUDY
 from dpcompare.commands.parameter_types import Names, Number
+from dpcompare.commands.plot import print_table
 from dpcompare.errors import DpcompareError, UsageError
 
 
 @click.command("run-study")
-@click.argument("study")
+@click.argument("study", type=STUDY)
 @click.option("--data", type=click.Path(path_type=Path), help="A folder made by `prepare`.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Results folder [default: results/STUDY]."
@@ -46,6 +50,7 @@ from dpcompare.errors import DpcompareError, UsageError
     help="Time between two checkpoints of a trial.",
 )
 @click.option("--dry-run", is_flag=True, help="List the trials, with time and memory; run nothing.")
+@json_option("the outcome, or the trials of a dry run, as one JSON object")
 def run_study(
     study: str,
     data: Path | None,
@@ -60,8 +65,9 @@ def run_study(
     devices: int,
     checkpoint_minutes: float,
     dry_run: bool,
+    as_json: bool,
 ) -> None:
-    """Run the trials of STUDY that are missing, then draw its figure and table.
+    """Run what is missing of STUDY; draw its figure and table.
 
     STUDY is a bundled name (see `dpcompare list studies`) or a TOML file.
 
@@ -70,8 +76,9 @@ def run_study(
       dpcompare run-study quickstart --epsilons 0.5,1,5 --seeds 2
       dpcompare run-study pctr --data prepared/criteo
     """
-    from dpcompare import conduct
+    from dpcompare import conduct, run_report
     from dpcompare import study as studies
+    from dpcompare.results import ResultsFolder
 
     if workers is not None and workers < 1:
         raise UsageError(f"--workers must be at least 1, got {workers}")
@@ -88,11 +95,19 @@ def run_study(
     )
     how = conduct.How(workers, retry_failed, devices, checkpoint_minutes)
     if dry_run:
-        click.echo(conduct.dry_run(chosen, how))
+        if as_json:
+            print_json(run_report.planned(chosen, how))
+        else:
+            terminal.result(conduct.dry_run(chosen, how))
         return
     how = replace(how, executor=_cluster(executor, workers, ray_address))
     folder = out or Path("results") / chosen.name
-    failed = conduct.run(chosen, folder, how, click.echo)
+    before = ResultsFolder(folder).done_ids()
+    failed = conduct.run(chosen, folder, how, terminal.say)
+    if as_json:
+        print_json(run_report.outcome(folder, before))
+    elif terminal.is_quiet():
+        print_table(folder)
     if failed:
         raise DpcompareError(
             f"failed trials: {failed}. The table names them with their reasons; the others are "

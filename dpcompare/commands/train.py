@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from dpcompare import terminal
 from dpcompare.commands.parameter_types import Number
 from dpcompare.errors import UsageError
 
@@ -64,12 +65,12 @@ def train(
             report=lambda fraction: bar.update(0, fraction),
         )
         bar.finish(0)
-    click.echo(f"guarantee  {model.claim()}")
+    terminal.result(f"guarantee  {model.claim()}")
     for line in model.settings["notes"]:
-        click.echo(f"note       {line}")
+        terminal.result(f"note       {line}")
     metrics = (model.record or {})["test"]
     scores = ", ".join(
         f"{name} {value:.5g}" for name, value in metrics.items() if value is not None
     )
-    click.echo(f"test rows  {scores} (from true labels, outside the guarantee; not exported)")
-    click.echo(f"wrote {out}")
+    terminal.result(f"test rows  {scores} (from true labels, outside the guarantee; not exported)")
+    terminal.result(f"wrote {out}")
