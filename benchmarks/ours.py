@@ -43,7 +43,7 @@ def variant(
     model = Model(NUMERIC, tables, (cell.width,) * DEPTH)
     noisy = mechanism.gradient() is not None
     updates = TableUpdates.choose(tables, optimizer, noisy, cell.batch, lazy_noise)
-    program = Program(PCTR, model, updates)
+    program = Program(type(mechanism), PCTR, model, updates)
     momentum = MOMENTUM if optimizer == "momentum" else 0.0
 
     def initial(key: jax.Array) -> Any:

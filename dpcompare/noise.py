@@ -42,16 +42,19 @@ def normal(key: jax.Array, size: int, draws: int = 1) -> jax.Array:
         size: how many.
         draws: so many independent normals are summed, with standard deviation 1 in total.
     """
-    return jnp.concatenate(_normal_halves(key, size, draws))[:size]
+    normals = jnp.concatenate(_normal_halves(key, draws * size))[: draws * size]
+    return _summed(normals, draws)
 
 
-def _normal_halves(key: jax.Array, size: int, draws: int) -> tuple[jax.Array, jax.Array]:
+def _summed(normals: jax.Array, draws: int) -> jax.Array:
+    """Sums of `draws` normals each, scaled to standard deviation 1."""
+    if draws == 1:
+        return normals
+    return np.float32(1 / np.sqrt(draws)) * normals.reshape(draws, -1).sum(axis=0)
+
+
+def _normal_halves(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
     """The first and the second half of the normals; the second has one too many if odd."""
-    if draws > 1:
-        parts = [_normal_halves(part, size, 1) for part in jax.random.split(key, draws)]
-        first, second = (sum(halves) for halves in zip(*parts, strict=True))
-        scale = np.float32(1 / np.sqrt(draws))
-        return scale * first, scale * second
     first, second = _threefry(key, size)
     return _to_normal(first), _to_normal(second)
 
@@ -139,8 +142,9 @@ def add_gaussian_in_place(
 
     def block(index: jax.Array, buffer: jax.Array) -> jax.Array:
         # By halves, as they are made: written as one array they would be made twice.
-        halves = _normal_halves(jax.random.fold_in(key, index), BLOCK, draws)
-        for place, normals in enumerate(halves):
+        halves = _normal_halves(jax.random.fold_in(key, index), draws * BLOCK)
+        for place, half in enumerate(halves):
+            normals = _summed(half, draws)
             start = (index * BLOCK + place * BLOCK // 2,)
             part = lax.dynamic_slice(buffer, start, normals.shape)
             part = decay * part + standard_deviation * normals

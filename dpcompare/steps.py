@@ -68,6 +68,9 @@ class Program(NamedTuple):
     """What a compiled step depends on besides shapes.
 
     Attributes:
+        kind: the class of the mechanism, whose answers are compiled in. It must be named: JAX
+            (0.10) takes the numbers of two classes for the same structure where they have equally
+            many fields, and would now and then run the program of the other.
         task: whose loss is minimized.
         model: the network.
         updates: which tables are lazy.
@@ -76,6 +79,7 @@ class Program(NamedTuple):
         draws: float32 normals that are summed for one of the noise.
     """
 
+    kind: type[Mechanism]
     task: Task
     model: Model
     updates: TableUpdates

@@ -109,7 +109,9 @@ def train(
     updates = table_updates(mechanism, model, schedule, recipe)
     chunks = chunks_of(schedule, group_size, recipe.chunk_size)
     shards = None if mesh is None else Shards(mesh, chunks.rows)
-    program = Program(task, model, updates, recipe.weight_decay > 0, shards, streams.draws)
+    program = Program(
+        type(mechanism), task, model, updates, recipe.weight_decay > 0, shards, streams.draws
+    )
     momentum = recipe.momentum if recipe.optimizer == "momentum" else 0.0
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism),
@@ -206,13 +208,18 @@ def predict(
             lambda a: np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)),  # noqa: B023
             part,
         )
-        predictions = _predict(task, model, numbers, parameters, padded)
+        predictions = _predict(type(mechanism), task, model, numbers, parameters, padded)
         parts.append(np.asarray(predictions, np.float64)[: len(part.ids)])
     return np.concatenate(parts)
 
 
-@partial(jax.jit, static_argnames=("task", "model"))
+@partial(jax.jit, static_argnames=("kind", "task", "model"))
 def _predict(
-    task: Task, model: Model, mechanism: Mechanism, parameters: Parameters, features: Features
+    kind: type[Mechanism],  # for JAX to tell mechanisms apart, see Program
+    task: Task,
+    model: Model,
+    mechanism: Mechanism,
+    parameters: Parameters,
+    features: Features,
 ) -> jax.Array:
     return mechanism.predict(task, offset(model.logits(parameters, features), features))

@@ -39,7 +39,7 @@ LARGE = Model(3, EmbeddingTables((EAGER_ROWS, LAZY_ROWS, LAZY_ROWS)), (8,))
 def compiled(mechanism, optimizer, lazy_noise, chunks):
     noisy = mechanism.gradient() is not None
     updates = TableUpdates.choose(LARGE.tables, optimizer, noisy, BATCH, lazy_noise)
-    program = Program(PCTR, LARGE, updates)
+    program = Program(type(mechanism), PCTR, LARGE, updates)
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)
     )
@@ -224,7 +224,7 @@ def test_rows_of_two_chunks_share_no_noise():
     """Every number of an all-zero table gets noise of its own when its row is settled."""
     model = Model(3, EmbeddingTables((4 * BATCH,)), ())
     updates = TableUpdates(model.tables, "sgd", 0)
-    program = Program(PCTR, model, updates)
+    program = Program(ZeroLoss, PCTR, model, updates)
     mechanism = ZeroLoss(noise_multiplier=1.0)
     numbers = Numbers(
         jax.tree.map(jnp.float32, mechanism), jnp.float32(0), jnp.float32(1), jax.random.key(0)

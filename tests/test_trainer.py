@@ -373,3 +373,40 @@ def test_a_log_without_categories_trains(optimizer, mechanism):
     )  # fmt: skip
     assert np.all(np.isfinite(flat(after)))
     assert np.any(flat(after) != flat(start_of(model, ("a",))))
+
+
+def test_mechanisms_with_equally_many_fields_share_no_program():
+    """JAX compares the structure of two record classes by the number of their fields alone."""
+    model = Model(1, EmbeddingTables(()), ())
+    features = Features(np.ones((2, 1), np.float32), np.zeros((2, 0), np.int32))
+    parameters = model.init(jax.random.key(0))
+
+    def of_own_class(answer):
+        class Constant(Mechanism):
+            own: float = 1.0
+
+            def predict(self, task, logits):
+                return jnp.full_like(logits, answer)
+
+        return Constant()
+
+    mechanisms = [of_own_class(answer) for answer in range(120)]
+    assert len({jax.tree.structure(mechanism) == jax.tree.structure(mechanisms[0])
+                for mechanism in mechanisms}) == 1  # fmt: skip
+    found = [float(predict(m, PCTR, model, parameters, features)[0]) for m in mechanisms]
+    assert found == list(range(120))
+
+
+def test_a_compiled_step_names_the_class_of_its_mechanism(monkeypatch):
+    programs = []
+
+    def remember(program, *arguments):
+        programs.append(program)
+        return run_steps(program, *arguments)
+
+    run_steps = trainer.run_steps
+    monkeypatch.setattr(trainer, "run_steps", remember)
+    for mechanism in (calibrated(ZeroLoss), calibrated(UnitSlope)):
+        run(mechanism, Schedule(200, 20, 2, "poisson"))
+    assert [program.kind for program in programs] == [ZeroLoss, UnitSlope]
+    assert programs[0] != programs[1]

@@ -59,9 +59,19 @@ def as_compiled(mechanism: Mechanism) -> Mechanism:
     return jax.tree.map(jnp.float32, mechanism)
 
 
-@partial(jax.jit, static_argnames=("task",))
 def compiled_loss(mechanism: Mechanism, task: Task, logits: jax.Array, released: Any) -> jax.Array:
     """The loss, (rows,), as training computes it."""
+    return _compiled_loss(type(mechanism), mechanism, task, logits, released)
+
+
+@partial(jax.jit, static_argnames=("kind", "task"))
+def _compiled_loss(
+    kind: type[Mechanism],  # for JAX to tell mechanisms apart, see dpcompare.steps.Program
+    mechanism: Mechanism,
+    task: Task,
+    logits: jax.Array,
+    released: Any,
+) -> jax.Array:
     return mechanism.loss(task, logits, released)
 
 
