@@ -78,7 +78,7 @@ class Subject:
 def features(rows: int, model: Model = MODEL) -> Features:
     """Made-up features of `rows` rows for a model, the same at every call."""
     rng = numpy_generator("features to check mechanisms with", rows)
-    sizes = np.array(model.tables.sizes)
+    sizes = np.array([model.tables.sizes[table] for table in model.tables.column_tables])
     return Features(
         numeric=rng.normal(size=(rows, model.numeric)).astype(np.float32),
         ids=rng.integers(0, sizes, size=(rows, len(sizes))).astype(np.int32),
