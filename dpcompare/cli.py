@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from dpcompare import __version__, terminal
+from dpcompare.commands.audit import audit
 from dpcompare.commands.calibrate import calibrate
 from dpcompare.commands.check_mechanism import check_mechanism
 from dpcompare.commands.common_options import terminal_options
@@ -133,7 +134,7 @@ SECTIONS = {
     "Studies": ("run-study", "plot", "report", "compare"),
     "Models": ("train", "predict"),
     "Data": ("prepare",),
-    "Mechanisms": ("new-mechanism", "check-mechanism", "calibrate"),
+    "Mechanisms": ("new-mechanism", "check-mechanism", "audit", "calibrate"),
     "Help": ("list", "show", "doctor", "completion"),
 }
 """Where the help of the group names each command; the others come last."""
@@ -149,6 +150,7 @@ COMMANDS = (
     calibrate,
     new_mechanism,
     check_mechanism,
+    audit,
     list_names,
     show,
     doctor,

@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from dpcompare import attack_power, attack_words, svg_chart, wording
 from dpcompare.attack_table import attack_table
+from dpcompare.audit import report_section
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.metric_sets import METRICS, MetricSet, metric_set
 from dpcompare.report_tables import (
@@ -54,12 +55,14 @@ class Picture:
         uri: its content as a data URI.
         alt: what it shows, in words.
         replaced: whether the page has a chart of its own for it.
+        of_audit: whether it belongs to the section on the audit.
     """
 
     name: str
     uri: str
     alt: str
     replaced: bool
+    of_audit: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,8 @@ class Section:
     attack_notes: Sequence[str]
     tuning: str
     settings: Table | None
+    audit: Table | None
+    audit_notes: Sequence[str]
     failures: Sequence[str]
     remarks: Sequence[str]
     versions: str
@@ -146,10 +151,11 @@ def _section(path: Path, number: int) -> Section:
     names = _drawn_metrics(summary, metrics)
     anchor = f"study-{number}"
     charts = [svg_chart.chart(summary, name, anchor) for name in names] if found.trained else []
+    findings = report_section.read(path)
     pictures = list(_pictures(folder, summary))
     drawn = [Markup(chart) for chart in charts if chart]
     no_curves = _finite_epsilons(summary) < 2 or is_swept(summary)
-    if no_curves and any(not picture.replaced for picture in pictures):
+    if no_curves and any(not (p.replaced or p.of_audit) for p in pictures):
         drawn = []
     # Settings that are swept would be too many rows; their figure of attack power can be drawn.
     power = attack_power.of_records([] if is_swept(summary) else records)
@@ -170,7 +176,7 @@ def _section(path: Path, number: int) -> Section:
         bids=bid_table(found),
         charts=drawn,
         legend=svg_chart.legend(summary, names) if drawn else [],
-        no_chart=_no_chart(found, summary, bool(pictures)),
+        no_chart=_no_chart(found, summary, any(not p.of_audit for p in pictures)),
         pictures=pictures,
         numbers=number_table(summary, metrics) if found.trained else noise_table(summary),
         number_notes=list(number_notes(summary, metrics)) if found.trained else [],
@@ -179,6 +185,8 @@ def _section(path: Path, number: int) -> Section:
         attack_notes=[] if power.empty else attack_words.sentences(power),
         tuning=wording.tuning_sentence(summary),
         settings=_settings(records),
+        audit=report_section.audit_table(findings),
+        audit_notes=report_section.audit_sentences(findings, [str(r["id"]) for r in records]),
         failures=wording.failure_sentences(summary),
         remarks=[*wording.remark_sentences(sentences), *folder.warnings],
         versions=_versions(records),
@@ -306,4 +314,5 @@ def _pictures(folder: ResultsFolder, summary: pd.DataFrame) -> Iterator[Picture]
             alt=f"Figure {name} of the study {summary['study'].iloc[0]}, "
             f"{summary['title'].iloc[0]}; its numbers stand in figures/{name}.csv",
             replaced=name == "utility",
+            of_audit=name == "audit",
         )
