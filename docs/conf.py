@@ -20,6 +20,8 @@ root_doc = "docs/index"
 include_patterns = [
     "README.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "benchmarks/README.md",
     "docs/**",
     "results/README.md",
