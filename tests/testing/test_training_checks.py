@@ -27,10 +27,6 @@ def assert_found(found, not_applicable):
         assert reason in silent[name]
 
 
-def test_dp_sgd_of_single_rows_passes():
-    assert_found(outcomes_of(Subject.of("dp-sgd")), DP_SGD)
-
-
 def test_dp_sgd_of_groups_passes():
     only_groups = {name: DP_SGD[name] for name in ("epochs_show_every_row_once",)}
     assert_found(outcomes_of(Subject.of("dp-sgd", group_size=4)), only_groups)
