@@ -14,7 +14,7 @@ LEGEND = (
     "at claim: the bound to expect of an ideal mechanism that spends the claim.",
     "if half: the bound to expect if its noise were half (of labels: if their epsilon were "
     "twice). Where this is not above the claim, even that would go unnoticed.",
-    "No bound above a claim is evidence for it and no proof: another attack may find more.",
+    "A bound below the claim is evidence for it, and no proof: another attack may find more.",
 )
 
 
