@@ -418,4 +418,6 @@ def _event_text(event: dp.DpEvent, name: str = "") -> str:
         # A pure release is accounted as binary randomized response, whatever was released.
         loss = f"eps={response.epsilon:.8g}"
         return f"{name} {loss}" if name else f"randomized response {loss} k={response.outputs}"
-    return name or type(event).__name__
+    # With its kind, so that no name reads like an event that is known.
+    kind = type(event).__name__
+    return f"{name} ({kind})" if name else kind

@@ -109,8 +109,9 @@ def train(
         The model with its guarantee, and the record of its trial.
 
     Raises:
-        UsageError: the arguments do not name one trial, `out` is there already, or a released
-            model would hold a vocabulary that its guarantee does not cover.
+        UsageError: the arguments do not name one trial, `out` is there already or something else
+            in the place of ``OUT.private``, or a released model would hold a vocabulary that its
+            guarantee does not cover.
         DpcompareError: training diverged, or data or folder cannot be used.
     """
     configuration = _one_trial(study, mechanism, epsilon, data)
@@ -122,7 +123,7 @@ def train(
         secret = os.urandom(32) if secret_seed else b""
         return _model(configuration, report, secret)
     folder = Path(out)
-    if folder.exists():
+    if os.path.lexists(folder):
         raise UsageError(f"{out} is there already; name a new folder")
     with private_run(
         folder.with_name(f"{folder.name}.private"), configuration, checkpoint_minutes

@@ -42,7 +42,9 @@ class Checkpoints:
             from; 0 if there was none.
     """
 
-    def __init__(self, folder: Path, trial: str, every_seconds: float, devices: int = 1) -> None:
+    def __init__(
+        self, folder: Path, trial: str, every_seconds: float, devices: int = 1, streams: str = ""
+    ) -> None:
         """See the class.
 
         Args:
@@ -50,6 +52,9 @@ class Checkpoints:
             trial: identity of the trial, which names every setting that may change its result.
             every_seconds: the time between two checkpoints.
             devices: that share the trial.
+            streams: a hash of what names the draws of noise and labels. It follows from the
+                trial, but through numbers that another library may compute otherwise; a run that
+                went on with labels drawn anew would have seen both draws.
         """
         self.kept: list[Any] = []
         self.seconds_before = 0.0
@@ -61,6 +66,7 @@ class Checkpoints:
             "format": _FORMAT,
             "trial": trial,
             "devices": devices,
+            "streams": streams,
             "device": jax.devices()[0].device_kind,
             "processor": processor() or platform.machine(),
             **{name: version(name) for name in ("dpcompare", "jax", "jaxlib", "optax", "numpy")},
@@ -153,7 +159,7 @@ class Checkpoints:
     def _take_progress(self, progress: dict[str, Any]) -> None:
         before = progress["settings"]
         differences = [
-            f"{name} was {before.get(name)!r} and is {now!r}"
+            _difference(name, before.get(name), now)
             for name, now in self._settings.items()
             if before.get(name) != now
         ]
@@ -177,6 +183,13 @@ class Checkpoints:
         readme = self._folder / "PRIVATE.txt"
         if not readme.exists():
             readme.write_text(_README)
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """In words. A hash of streams is not told: secret ones are named by a secret."""
+    if name == "streams":
+        return "its noise or labels are other draws, as where a library computes other last digits"
+    return f"{name} was {before!r} and is {now!r}"
 
 
 def _beginning(error: Exception) -> str:

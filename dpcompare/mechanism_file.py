@@ -111,6 +111,18 @@ def _imported(tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             module = node.module or node.names[0].name
             yield "." * node.level + module.partition(".")[0]
+        elif isinstance(node, ast.Call) and (called := _imported_by_call(node)):
+            yield called
+
+
+def _imported_by_call(call: ast.Call) -> str | None:
+    """The module of ``importlib.import_module("x")`` and ``__import__("x")``."""
+    function = call.func
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    if name not in ("import_module", "__import__") or not call.args:
+        return None
+    text = getattr(call.args[0], "value", None)
+    return text.partition(".")[0] or "." if isinstance(text, str) else None
 
 
 def _lies_beside(module: str, folder: Path) -> bool:

@@ -7,13 +7,14 @@ owner only, so that a killed run can go on; both are removed when the run has en
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dpcompare.configuration import SECRET, Configuration, Run, identity
-from dpcompare.errors import DpcompareError
-from dpcompare.results import ResultsFolder
+from dpcompare.errors import DpcompareError, UsageError
+from dpcompare.results import LOCK, ResultsFolder
 
 SECRET_BYTES = 32
 
@@ -33,12 +34,13 @@ def private_run(
         checkpoint_minutes: the time between two checkpoints.
 
     Raises:
-        DpcompareError: another run uses the folder, it cannot be written, or there is a checkpoint
-            whose secret is not there any more.
+        UsageError: there is something else in its place, or others could have written to it.
+        DpcompareError: another run uses the folder, it cannot be written or removed, or there is a
+            checkpoint whose secret is not there any more.
     """
     private = ResultsFolder(folder)
+    _make_private(folder, configuration["seed"] == SECRET)
     with private.lock():
-        folder.chmod(0o700)
         run: Run = {
             "devices": 1,
             "checkpoints": str(private.checkpoints.resolve()),
@@ -51,7 +53,39 @@ def private_run(
             has_checkpoint = (private.checkpoints / trial).is_dir()
             secret = _secret(folder / f"{trial}.{SECRET}", has_checkpoint)
         yield {**configuration, "run": run}, secret
-    shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder):
+        raise DpcompareError(
+            f"the training has ended, but {folder} cannot be removed whole. It may hold the secret "
+            "that undoes the noise: remove it before anybody gets the model"
+        )
+
+
+def _make_private(folder: Path, secret: bool) -> None:
+    """A folder of its owner alone, with nothing in it but what a killed run left.
+
+    It is removed when the run has ended, so nothing else may lie there; and who could put a
+    `secret` there, or read it, would know the noise.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+    except FileExistsError:
+        status = folder.lstat()
+    except OSError as error:
+        raise DpcompareError(f"cannot write to {folder}: {error.strerror}") from error
+    what = f"a training run keeps its private state in {folder}"
+    instead = "move it away, or name another folder for the model"
+    if not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{what}, which is there already and is no folder; {instead}")
+    if foreign := sorted(entry.name for entry in folder.iterdir() if not _is_of_a_run(entry)):
+        raise UsageError(f"{what}, which holds {foreign[0]}, and no run left that; {instead}")
+    if secret and (status.st_uid != os.geteuid() or status.st_mode & 0o077):
+        raise UsageError(f"{what}, and others may read it or write to it; {instead}")
+
+
+def _is_of_a_run(entry: Path) -> bool:
+    return entry.name in (LOCK, "checkpoints") or entry.suffix == f".{SECRET}"
 
 
 def _secret(file: Path, has_checkpoint: bool) -> bytes:
@@ -68,10 +102,13 @@ def _secret(file: Path, has_checkpoint: bool) -> bytes:
             "on would draw other noise. Delete that folder to train anew"
         )
     secret = os.urandom(SECRET_BYTES)
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(descriptor, secret)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, secret)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise DpcompareError(f"cannot write {file}: {error.strerror}") from error
     return secret

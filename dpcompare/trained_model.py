@@ -108,6 +108,8 @@ class TrainedModel:
             partial.mkdir(parents=True)
             with ocp.StandardCheckpointer() as checkpointer:
                 checkpointer.save(partial / ARRAYS, _arrays(self.parameters))
+            # It names the folder of this machine, and nothing reads it.
+            (partial / ARRAYS / "commit_success.txt").unlink(missing_ok=True)
             text = json.dumps(to_json(dict(self.settings), SETTINGS), indent=2, allow_nan=False)
             write_atomically(partial / SETTINGS, (text + "\n").encode())
             partial.rename(path)
@@ -171,6 +173,7 @@ def of_trial(configuration: Configuration, trained: Trained, dataset: Dataset) -
             *mechanism.notes(),
             *examples.notes,
             *delta_notes(trained.guarantee, schedule.examples),
+            *_size_notes(trained.guarantee),
         ],
         "versions": trained.record["versions"],
     }
@@ -186,13 +189,30 @@ def of_trial(configuration: Configuration, trained: Trained, dataset: Dataset) -
     )
 
 
-def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
+def _size_notes(guarantee: Guarantee) -> list[str]:
+    """Schedule, delta and noise show how many rows there are, which one relation would hide."""
+    if guarantee.neighboring != "add-or-remove-one" or math.isinf(guarantee.epsilon):
+        return []
+    return [
+        "the number of training rows is told by the schedule and by delta; under add-or-remove-one "
+        "the guarantee does not cover it"
+    ]
+
+
+def load_model(folder: str | os.PathLike[str], mechanism: str | None = None) -> TrainedModel:
     """A model that :meth:`TrainedModel.save` exported.
 
-    A mechanism whose code has changed since still predicts, with a warning.
+    A mechanism whose code has changed since still predicts, with a warning. Loading runs no code
+    that a model brings with it: a mechanism that is a file runs only if you name it.
+
+    Args:
+        folder: of the model.
+        mechanism: the file and class, ``path/to/file.py:ClassName``, where the model was trained
+            by one; not needed for installed mechanisms.
 
     Raises:
-        UsageError: there is no model, or its mechanism is not installed.
+        UsageError: there is no model, its mechanism is not installed, or it is a file that was
+            not named.
         DpcompareError: it is damaged, or of a newer format.
     """
     path = Path(folder)
@@ -220,7 +240,7 @@ def load_model(folder: str | os.PathLike[str]) -> TrainedModel:
         return TrainedModel(
             Guarantee(**settings["guarantee"] | {"events": tuple(settings["guarantee"]["events"])}),
             settings,
-            _mechanism(settings["mechanism"]),
+            _mechanism(settings["mechanism"], mechanism),
             tasks.find(settings["task"], settings["cap"]),
             model,
             _restored(path / ARRAYS, model),
@@ -245,11 +265,17 @@ def write_predictions(predictions: np.ndarray, file: Path) -> None:
     write_atomically(file, content.getvalue())
 
 
-def _mechanism(settings: dict[str, Any]) -> Mechanism:
-    plugin = find(settings["name"])
+def _mechanism(settings: dict[str, Any], named: str | None) -> Mechanism:
+    if named is None and ":" in settings["name"]:
+        raise UsageError(
+            f"the model was trained by the mechanism in {settings['name']!r}. A file runs only if "
+            "you name it yourself, for whoever made the model chose that name: --mechanism "
+            "FILE.py:CLASS, or load_model(folder, mechanism=...)"
+        )
+    plugin = find(named or settings["name"])
     if plugin.version != settings["version"]:
         warnings.warn(
-            f"the code of mechanism {settings['name']!r} has changed since the model was trained "
+            f"the code of mechanism {plugin.name!r} has changed since the model was trained "
             f"({settings['version']}, now {plugin.version}); predictions may differ",
             stacklevel=3,
         )

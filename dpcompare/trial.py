@@ -103,10 +103,11 @@ def train_trial(
     with _timed(timings, "calibrate"):
         mechanism = calibrated(mechanism, configuration, schedule)
     with _timed(timings, "release"):
+        of_labels = label_stream(configuration, mechanism, task, seed)
         mechanism, released = mechanism.release_labels(
             examples.labels["train"],
             examples.features["train"],
-            numpy_generator(*label_stream(configuration, mechanism, task, seed)),
+            numpy_generator(*of_labels),
             task,
         )
     with _timed(timings, "account"):  # before training, so that what cannot be claimed costs none
@@ -116,7 +117,8 @@ def train_trial(
         _check_kernel(mechanism, task, guarantee)
     recipe = recipe_of(configuration)
     devices = configuration["run"]["devices"] if "run" in configuration else 1
-    checkpoints = _checkpoints(configuration)
+    streams = _streams(configuration, mechanism, seed)
+    checkpoints = _checkpoints(configuration, digest(of_labels, streams.noise).hex()[:20])
     curve: list[dict[str, Any]] = checkpoints.kept if checkpoints else []
 
     def look_at_validation(step: int, parameters: Parameters) -> None:
@@ -135,7 +137,7 @@ def train_trial(
             released,
             schedule,
             recipe,
-            _streams(configuration, mechanism, seed),
+            streams,
             report,
             look_at_validation,
             mesh_of(devices),
@@ -200,7 +202,7 @@ def _seed(configuration: Configuration, secret: bytes) -> int | str:
     return secret.hex() if secret else configuration["seed"]
 
 
-def _checkpoints(configuration: Configuration) -> Checkpoints | None:
+def _checkpoints(configuration: Configuration, streams: str) -> Checkpoints | None:
     run = configuration.get("run")
     if not run or not run["checkpoints"]:
         return None
@@ -213,6 +215,7 @@ def _checkpoints(configuration: Configuration) -> Checkpoints | None:
         identity(configuration),
         run["checkpoint_seconds"],
         run["devices"],
+        streams,
     )
 
 
@@ -367,14 +370,14 @@ def _best_possible(task: Task, examples: Examples) -> dict[str, Any] | None:
 
 
 def _calibrated(mechanism: Mechanism) -> dict[str, float]:
-    """The values that calibration found: the fields whose default is None."""
+    """The numbers that calibration found: in the fields whose default is None."""
     fields = type(mechanism).__dataclass_fields__.values()
     found = {f.name: getattr(mechanism, f.name) for f in fields if f.default is None}
-    return {
-        name: float(value)
-        for name, value in found.items()
-        if value is not None and np.ndim(value) == 0
-    }
+    return {name: float(value) for name, value in found.items() if _is_number(value)}
+
+
+def _is_number(value: Any) -> bool:
+    return value is not None and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf"
 
 
 def delta_notes(guarantee: Guarantee, examples: int) -> list[str]:

@@ -2,12 +2,13 @@
 
 import os
 import stat
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import dpcompare
-from dpcompare import api, data, trainer
+from dpcompare import api, data, trainer, trial
 from dpcompare.errors import DpcompareError, UsageError
 from tests import tiny_studies as tiny
 
@@ -155,6 +156,44 @@ def test_a_killed_secret_run_goes_on_with_its_secret_only(tmp_path, monkeypatch)
     np.testing.assert_array_equal(resumed.predict(log), whole.predict(log))
 
 
+@pytest.mark.parametrize("what", ["_streams", "label_stream"])
+def test_a_killed_run_does_not_go_on_with_other_draws(what, tmp_path, monkeypatch):
+    """As where another library finds a kernel or a noise multiplier with other last bits."""
+    monkeypatch.setattr("dpcompare.batches.MOST_STEPS", 4)
+    kept = {"secret_seed": True, "out": tmp_path / "model", "checkpoint_minutes": 1e-9}
+    study = tiny.content(tiny.RANDOMIZED_RESPONSE)
+    with pytest.raises(Killed):
+        dpcompare.train(study, **kept, report=killed_at(0.6))
+    real = getattr(trial, what)
+
+    def other(*arguments):
+        words = real(*arguments)
+        return (*words, 0) if what == "label_stream" else replace(words, noise=("other",))
+
+    with monkeypatch.context() as changed:
+        changed.setattr(trial, what, other)
+        with pytest.raises(DpcompareError, match="noise or labels are other draws"):
+            dpcompare.train(study, **kept)
+    assert dpcompare.train(study, **kept).record["status"] == "done"
+
+
+def test_an_export_that_fails_keeps_the_run(tmp_path, monkeypatch):
+    study, kept = tiny.content(), {"secret_seed": True, "out": tmp_path / "model"}
+    given = secret_words(monkeypatch)
+
+    def full(self, folder):
+        raise DpcompareError("no space left")
+
+    with monkeypatch.context() as changed:
+        changed.setattr("dpcompare.trained_model.TrainedModel.save", full)
+        with pytest.raises(DpcompareError, match="no space left"):
+            dpcompare.train(study, **kept)
+    assert os.listdir(tmp_path) == ["model.private"]
+    dpcompare.train(study, **kept)
+    assert len([words for words in given if len(words) == 32]) == 1
+    assert os.listdir(tmp_path) == ["model"]
+
+
 def test_a_secret_trial_is_not_repeated_from_its_configuration():
     from dpcompare.trial import run_trial
 
@@ -177,3 +216,35 @@ def test_nothing_is_overwritten(tmp_path):
     with pytest.raises(UsageError, match="there already"):
         dpcompare.train(tiny.content(), out=tmp_path / "model")
     assert os.listdir(tmp_path) == ["model"]
+
+
+def test_the_private_folder_is_of_one_run_alone(tmp_path):
+    """It is removed at the end, and whoever could write to it would choose the secret."""
+    study, private = tiny.content(), tmp_path / "model.private"
+
+    def refused(match):
+        with pytest.raises(UsageError, match=match):
+            dpcompare.train(study, secret_seed=True, out=tmp_path / "model")
+        assert not (tmp_path / "model").exists()
+
+    private.mkdir(mode=0o700)
+    (private / "notes.txt").write_text("mine")
+    refused(r"holds notes\.txt, and no run left that")
+    assert (private / "notes.txt").read_text() == "mine"
+    (private / "notes.txt").unlink()
+    private.chmod(0o770)
+    refused("others may read it or write to it")
+    private.rename(tmp_path / "elsewhere")
+    private.symlink_to(tmp_path / "elsewhere")
+    refused("is no folder")
+    private.unlink()
+    (tmp_path / "model").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="there already"):
+        dpcompare.train(study, out=tmp_path / "model")
+
+
+def test_a_private_folder_that_stays_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.rmtree", lambda folder, ignore_errors=False: None)
+    with pytest.raises(DpcompareError, match="remove it before anybody gets the model"):
+        dpcompare.train(tiny.content(), secret_seed=True, out=tmp_path / "model")
+    assert (tmp_path / "model" / "model.json").exists()

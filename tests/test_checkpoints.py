@@ -34,8 +34,8 @@ class Killed(BaseException):
 class KilledAfter(Checkpoints):
     """Checkpoints at every block, of which the process survives `count`."""
 
-    def __init__(self, folder, count, trial_id="trial"):
-        super().__init__(folder, trial_id, 0.0)
+    def __init__(self, folder, count, trial_id="trial", streams=""):
+        super().__init__(folder, trial_id, 0.0, streams=streams)
         self.count = count
 
     def save(self, step, state):
@@ -204,11 +204,11 @@ def test_a_trial_that_does_not_see_the_results_folder_keeps_no_checkpoint(tmp_pa
     folder = ResultsFolder(tmp_path / "results")
     how = {"devices": 1, "checkpoints": str(folder.checkpoints), "checkpoint_seconds": 0.0}
     how["token"] = folder.token
-    assert trial._checkpoints(configuration | {"run": how}) is None
+    assert trial._checkpoints(configuration | {"run": how}, "") is None
     with folder.lock():
-        assert trial._checkpoints(configuration | {"run": how}) is not None
+        assert trial._checkpoints(configuration | {"run": how}, "") is not None
         other = how | {"token": "of another run"}
-        assert trial._checkpoints(configuration | {"run": other}) is None
+        assert trial._checkpoints(configuration | {"run": other}, "") is None
 
 
 def test_a_whole_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_whole_trial_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     made = []
 
     def killed_after_three(*arguments):
-        made.append(KilledAfter(tmp_path / "checkpoints", 3, arguments[1]))
+        made.append(KilledAfter(tmp_path / "checkpoints", 3, arguments[1], arguments[4]))
         return made[-1]
 
     monkeypatch.setattr(trial, "Checkpoints", killed_after_three)

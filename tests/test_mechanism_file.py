@@ -78,7 +78,8 @@ def test_what_cannot_be_run_is_refused_with_its_place(name, text, message):
 @pytest.mark.parametrize(
     "line",
     ["import beside", "from beside import x", "from . import beside", "from .beside import x",
-     "def later():\n    import folder_beside.deep"],
+     "def later():\n    import folder_beside.deep",
+     "import importlib\nimportlib.import_module('beside')", "__import__('folder_beside.deep')"],
 )  # fmt: skip
 def test_imports_of_modules_beside_it_are_refused(folder, line, on_the_path, monkeypatch):
     Path("beside.py").write_text("x = 1\n")

@@ -101,3 +101,9 @@ def test_committed_records_can_be_read(study: str) -> None:
             assert released(record["guarantee"]["events"]) is not None, record["guarantee"][
                 "events"
             ]
+
+
+@pytest.mark.parametrize("name", ["noisy sums eps=0.5", "Gaussian sigma=100"])
+def test_no_name_makes_an_event_read_like_another_one(name: str) -> None:
+    text = event_text(Release(dp.LaplaceDpEvent(0.1), "label", name=name))
+    assert released([text]) is None, text

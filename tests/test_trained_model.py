@@ -155,3 +155,31 @@ def test_predictions_are_written_as_a_table(tmp_path, name):
     write_predictions(values, tmp_path / name)
     read = pd.read_csv if name.endswith("csv") else pd.read_parquet
     np.testing.assert_array_equal(read(Path(tmp_path / name))["prediction"], values)
+
+
+def test_no_file_names_a_folder_of_this_machine(exported):
+    for file in exported.rglob("*"):
+        if file.is_file():
+            assert str(exported.parent).encode() not in file.read_bytes(), file
+
+
+def test_a_number_of_rows_that_the_relation_hides_is_noted():
+    hidden = trained(tiny.DP_SGD, neighboring="add-or-remove-one")
+    assert any("number of training rows" in note for note in hidden.settings["notes"])
+    assert not any("number of training rows" in note for note in trained().settings["notes"])
+
+
+def test_a_model_does_not_choose_what_code_runs(tmp_path, capsys):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from dpcompare_mechanisms.non_private import NonPrivate\n\n"
+        "print('own.py runs')\n\nclass Own(NonPrivate):\n    pass\n"
+    )
+    name = f"{own}:Own"
+    trained({"name": name}).save(tmp_path / "model")
+    assert "own.py runs" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="runs only if you name it"):
+        load_model(tmp_path / "model")
+    assert "own.py runs" not in capsys.readouterr().out
+    loaded = load_model(tmp_path / "model", mechanism=name)
+    assert type(loaded.mechanism).__name__ == "Own"

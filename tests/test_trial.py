@@ -509,3 +509,12 @@ def test_a_mechanism_named_by_file_is_compiled_once_for_all_its_trials(folder):
         record = run_trial(configuration)
         assert record["diagnostics"]["calibrated"] == {}
     assert steps.trace_count() == before + 1
+
+
+def test_calibration_may_find_words_and_lists_too():
+    class Found(DPSGD):
+        way: str | None = None
+        sizes: tuple[float, ...] | None = None
+
+    found = Found(noise_multiplier=np.float32(2), way="fast", sizes=(1.0, 2.0))
+    assert trial._calibrated(found) == {"noise_multiplier": 2.0}

@@ -102,13 +102,17 @@ def audit_results(path: Path, count: int, seed: int, say: Say) -> list[Finding]:
 def _attacked(record: Mapping[str, Any], count: int, seed: int, claims: int) -> Finding:
     try:
         return _attack(record, count, seed, claims)
-    except (DpcompareError, KeyError, TypeError) as error:
-        told = f"{error}" if isinstance(error, DpcompareError) else f"its record lacks {error}"
+    except DpcompareError as error:
+        return _left_out(record["label"], record["epsilon"], str(error))
+    except Exception as error:  # of a plug-in: the other claims are still to be attacked
+        told = f"the attack ended in {type(error).__name__}: {error}"
         return _left_out(record["label"], record["epsilon"], told)
 
 
 def _attack(record: Mapping[str, Any], count: int, seed: int, claims: int) -> Finding:
     configuration = cast(Configuration, record["configuration"])
+    if missing := [part for part in ("mechanism", "budget", "task") if part not in configuration]:
+        raise DpcompareError(f"its record lacks the {' and the '.join(missing)} of its trial")
     chosen, budget = configuration["mechanism"], budget_of(configuration)
     task = task_of(configuration)
     plugin = find(str(record["mechanism"]))  # as the study named it: a file with its path

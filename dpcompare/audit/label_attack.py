@@ -93,8 +93,9 @@ def attack_labels(
     )
     releases = informed.events(_schedule(mechanism, count))
     claim = accounting.guarantee(releases, budget.delta, budget.neighboring, budget.accountant)
-    of_claimed = DeclaredScores(informed, task, count, claim.epsilon)
-    of_half = _with_twice_epsilon(mechanism, budget, task, labels, seed)
+    # Of other labels and draws, so that no number of guesses depends on what is attacked.
+    of_claimed = _declared(mechanism, budget, claim.epsilon, task, count, seed)
+    of_half = _with_twice_epsilon(mechanism, budget, task, count, seed)
     share = best_share(of_half or of_claimed, claim.delta, rng)
 
     def expected(draw: DeclaredScores) -> float:
@@ -165,21 +166,28 @@ def _guess(found: np.ndarray, coins: np.ndarray, share: float, rng: np.random.Ge
     return guess(found[order], coins[order], made_of(share, coins), middle=0.0)
 
 
+def _declared(
+    mechanism: Mechanism, budget: Budget, claimed: float, task: Task, count: int, seed: int
+) -> DeclaredScores:
+    """The scores that a mechanism states at a budget, once it has released labels of its own."""
+    words = "audit: declared", seed, str(budget.epsilon)
+    _, labels = coin_labels(count, task, numpy_generator(*words, "labels"))
+    calibrated = mechanism.calibrate(budget, _schedule(mechanism, count), task)
+    informed, _ = _release(calibrated, labels, task, *words, "release")
+    return DeclaredScores(informed, task, count, claimed)
+
+
 def _with_twice_epsilon(
-    mechanism: Mechanism, budget: Budget, task: Task, labels: np.ndarray, seed: int
+    mechanism: Mechanism, budget: Budget, task: Task, count: int, seed: int
 ) -> DeclaredScores | None:
     """What half the noise would give away; None where there is no such mechanism."""
     twice = Budget(2 * budget.epsilon, budget.delta, budget.neighboring, budget.accountant)
     if math.isinf(budget.epsilon):
         return None
     try:
-        calibrated = mechanism.calibrate(twice, _schedule(mechanism, len(labels)), task)
-        informed, _ = _release(
-            calibrated, labels, task, "audit: twice epsilon", seed, str(budget.epsilon)
-        )
+        return _declared(mechanism, twice, twice.epsilon, task, count, seed)
     except UsageError:
         return None
-    return DeclaredScores(informed, task, len(labels), 2 * budget.epsilon)
 
 
 def _release(

@@ -17,7 +17,8 @@ from dpcompare.errors import UsageError
     required=True,
     help="A file that ends in .csv or .parquet.",
 )
-def predict(model: Path, data: str, out: Path) -> None:
+@click.option("--mechanism", metavar="FILE:CLASS", help="Of a model trained by a mechanism file.")
+def predict(model: Path, data: str, out: Path, mechanism: str | None) -> None:
     """Write the predictions of MODEL for every row of DATA, in their order.
 
     MODEL is a folder made by `train`, DATA one made by `prepare`, or "synthetic". The file has one
@@ -31,6 +32,6 @@ def predict(model: Path, data: str, out: Path) -> None:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
     from dpcompare.trained_model import load_model, write_predictions
 
-    predictions = load_model(model).predict(data)
+    predictions = load_model(model, mechanism).predict(data)
     write_predictions(predictions, out)
     terminal.result(f"wrote {out}: {len(predictions):,} predictions, mean {predictions.mean():.6g}")

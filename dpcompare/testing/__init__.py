@@ -20,7 +20,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dpcompare.mechanism import Mechanism
-from dpcompare.testing import gradient_checks, label_checks, privacy_checks, training_checks
+from dpcompare.testing import (
+    gradient_checks,
+    label_checks,
+    privacy_checks,
+    row_checks,
+    training_checks,
+)
 from dpcompare.testing.outcome import Check, NotApplicable, Outcome, outcome_of
 from dpcompare.testing.subject import Subject
 
@@ -30,6 +36,7 @@ __all__ = ["CHECKS", "NotApplicable", "Outcome", "Subject", "check_mechanism", "
 CHECKS: tuple[Check, ...] = (
     *privacy_checks.CHECKS,
     *label_checks.CHECKS,
+    *row_checks.CHECKS,
     *gradient_checks.CHECKS,
     *training_checks.CHECKS,
 )

@@ -11,7 +11,7 @@ from dpcompare import trial
 from dpcompare.configuration import Configuration, schedule_of
 from dpcompare.errors import UsageError
 from dpcompare.label_kernel import LabelKernel
-from dpcompare.mechanism import Mechanism
+from dpcompare.mechanism import Mechanism, diagnostic_fields
 from dpcompare.randomness import numpy_generator
 from dpcompare.tasks import Task
 from dpcompare.testing.claims import (
@@ -338,6 +338,31 @@ def check_true_labels_are_out_of_reach(subject: Subject) -> str:
     return "loss, predictions, weights, events and fields stay what they were"
 
 
+def check_diagnostics_decide_nothing(subject: Subject) -> str:
+    """What is counted outside the guarantee, in fields made by diagnostic(), changes no answer."""
+    names = diagnostic_fields(subject.plugin.factory)
+    if not names:
+        raise NotApplicable("it has no field made by diagnostic()")
+    for task in tasks_of(subject):
+        drawn = draw(_at_some_epsilon(subject, task, 1.0), task, 200)
+        before = _answers(subject, drawn.mechanism, drawn.released, task)
+        for other in (None, -1.0, 0.5):
+            changed = drawn.mechanism.replace(**dict.fromkeys(names, other))
+            try:
+                after = _answers(subject, changed, drawn.released, task)
+            except Exception as error:
+                raise AssertionError(
+                    f"with {' and '.join(names)} = {other} it ends in {type(error).__name__}: "
+                    f"{error}; an exported model does not hold them"
+                ) from error
+            for name in before.keys() - {"the fields", "the notes"}:
+                assert same(after[name], before[name]), (
+                    f"{name} on {task.name} depends on {' or '.join(names)}, which the guarantee "
+                    "does not cover and an exported model does not hold"
+                )
+    return f"{', '.join(names)}: told in notes only"
+
+
 def _answers(subject: Subject, mechanism: Mechanism, released: Any, task: Task) -> dict[str, Any]:
     """Everything that the contract asks after the release, as copies."""
     logits = jnp.linspace(-3.0, 3.0, jax.tree.leaves(released)[0].shape[0])
@@ -374,4 +399,5 @@ CHECKS: tuple[Check, ...] = (
     check_loss_draws_nothing,
     check_one_draw_serves_all_trials,
     check_true_labels_are_out_of_reach,
+    check_diagnostics_decide_nothing,
 )

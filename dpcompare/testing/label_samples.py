@@ -9,16 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpcompare.mechanism import Mechanism
+from dpcompare.mechanism import Mechanism, diagnostic_fields
 from dpcompare.randomness import numpy_generator
 from dpcompare.tasks import Task
 from dpcompare.testing.confidence import Array
 from dpcompare.testing.subject import features, labels
 
 ROWS = 100_000
-DIAGNOSTICS = ("clipped_labels", "clipped_share")
-"""Fields that are counted from true labels, and are documented as outside the guarantee."""
-
 _MOST_COLUMNS = 64  # of one array; what is wider is looked at as a whole
 _LOGIT = 2.0
 
@@ -80,6 +77,17 @@ def columns_of_rows(drawn: Draw, task: Task) -> dict[str, Array]:
 
     The loss is seen through its difference between two log-odds: what gradients are made of.
     """
+    rows, columns = len(drawn.labels), stored_columns(drawn)
+    mechanism = as_compiled(drawn.mechanism)
+    high, low = (
+        compiled_loss(mechanism, task, jnp.full(rows, z, jnp.float32), drawn.released)
+        for z in (_LOGIT, -_LOGIT)
+    )
+    return columns | {"the slope of the loss": np.asarray(high, float) - np.asarray(low, float)}
+
+
+def stored_columns(drawn: Draw) -> dict[str, Array]:
+    """What there is of each row after the release, (rows,) each: released, and kept."""
     rows = len(drawn.labels)
     columns: dict[str, Array] = {}
     for path, leaf in jax.tree_util.tree_flatten_with_path(drawn.released)[0]:
@@ -89,12 +97,7 @@ def columns_of_rows(drawn: Draw, task: Task) -> dict[str, Array]:
             numbers = _numbers(leaf)
             if numbers is not None and numbers.shape[:1] == (rows,):
                 columns |= _columns(f"the field {name}", numbers)
-    mechanism = as_compiled(drawn.mechanism)
-    high, low = (
-        compiled_loss(mechanism, task, jnp.full(rows, z, jnp.float32), drawn.released)
-        for z in (_LOGIT, -_LOGIT)
-    )
-    return columns | {"the slope of the loss": np.asarray(high, float) - np.asarray(low, float)}
+    return columns
 
 
 def columns_of_draws(draws: list[Draw], *, released: bool) -> dict[str, Array]:
@@ -141,8 +144,10 @@ def _columns(name: str, leaf: Any) -> dict[str, Array]:
 
 
 def _fields(mechanism: Mechanism) -> Iterator[tuple[str, Any]]:
+    """Names and values, but for what is declared to be counted outside the guarantee."""
+    hidden = diagnostic_fields(type(mechanism))
     for name in type(mechanism).__dataclass_fields__:
-        if name not in DIAGNOSTICS:
+        if name not in hidden:
             yield name, getattr(mechanism, name)
 
 

@@ -38,6 +38,13 @@ class TwoNumbers(RandomizedResponse):
         return self, np.zeros((len(labels), 2))
 
 
+class FailsToRelease(RandomizedResponse):
+    """Ends in an error that no one foresaw."""
+
+    def release_labels(self, labels, features, rng, task):
+        raise ValueError("no labels like these")
+
+
 def plugin(kind):
     return Plugin(kind.__name__, kind, "planted")
 

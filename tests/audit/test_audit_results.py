@@ -4,12 +4,13 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from dpcompare import report
+from dpcompare import report, tasks
 from dpcompare.account import run_account
-from dpcompare.audit import figure, record, text
+from dpcompare.audit import claims, figure, label_attack, record, text
 from dpcompare.audit.finding import (
     HOLDS,
     NOT_ATTACKED,
@@ -20,9 +21,12 @@ from dpcompare.audit.finding import (
 )
 from dpcompare.cli import cli
 from dpcompare.figures.style import NothingToDraw
+from dpcompare.mechanism import find
+from dpcompare.privacy import Budget
 from dpcompare.results import ResultsFolder
 from tests import fabricated_records as made
 from tests import tiny_studies
+from tests.audit import planted
 
 DONE = {"attack": "gradient canaries", "delta": 1e-5, "unit": "example", "neighboring": "zero-out",
         "canaries": 1000, "guesses": 10, "right": 9, "expected_at_claim": 0.5,
@@ -166,3 +170,32 @@ def test_wrong_use_is_told(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli, ["audit", *words])
     assert message in str(result.exception)
+
+
+def test_an_error_of_one_mechanism_leaves_the_other_claims_to_be_attacked(audited, monkeypatch):
+    folder, _ = audited
+    found = {"randomized-response": planted.plugin(planted.FailsToRelease)}
+    monkeypatch.setattr(claims, "find", lambda name: found.get(name) or find(name))
+    findings = claims.audit_results(folder, 1000, 0, lambda line: None)
+    (failed,) = [one for one in findings if one.verdict == NOT_ATTACKED]
+    assert "ended in ValueError: no labels like these" in failed.notes[0]
+    assert any(one.attack == "gradient canaries" for one in findings)
+
+
+def test_how_many_guesses_are_made_depends_on_no_attacked_label(monkeypatch):
+    """Though the kernel follows the labels, the scores that decide are those of other labels."""
+    seen = []
+
+    def as_released(mechanism, labels, task, *words):
+        seen.append(labels)
+        return release(mechanism, labels, task, *words)
+
+    release = label_attack._release
+    monkeypatch.setattr(label_attack, "_release", as_released)
+    chosen = Budget(1.0, 1e-6)
+    mechanism = find("rr-on-bins").build({})
+    task = tasks.find("pconvs", 2)
+    label_attack.attack_labels(mechanism, chosen, task, 2000, 0, "rr-on-bins")
+    attacked, *others = seen
+    assert len(others) == 2
+    assert not any(np.array_equal(attacked, labels) for labels in others)

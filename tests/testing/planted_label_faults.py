@@ -20,7 +20,7 @@ from dpcompare.errors import UsageError
 from dpcompare.label_kernel import k_ary_randomized_response
 from dpcompare.label_mechanism import LabelMechanism, pure_releases
 from dpcompare.label_noise import LabelNoise
-from dpcompare.mechanism import GradientRelease
+from dpcompare.mechanism import GradientRelease, diagnostic
 from dpcompare.privacy import Release
 
 
@@ -316,6 +316,21 @@ class RoundedDown(DPSGD):
         return found.replace(noise_multiplier=found.noise_multiplier * 0.99)
 
 
+class HalfTheNoiseForCounts(DPSGD):
+    """Counts get half of the noise that the events tell of."""
+
+    accounted: float | None = None
+
+    def calibrate(self, budget, schedule, task):
+        calibrated = super().calibrate(budget, schedule, task)
+        sigma = calibrated.noise_multiplier
+        used = sigma / 2 if task.classes > 2 else sigma
+        return calibrated.replace(accounted=sigma, noise_multiplier=used)
+
+    def events(self, schedule):
+        return DPSGD.events(self.replace(noise_multiplier=self.accounted), schedule)
+
+
 class NoiseGrowsWithEpsilon(DPSGD):
     """A table of noise multipliers whose lines are in the wrong order."""
 
@@ -409,3 +424,69 @@ class GaussianLabelsOfTooLittleNoise(GaussianLabels):
     def randomize(self, labels, rng, task):
         noise = (task.classes - 1) * self.multiplier() / 5
         return self, labels + noise * rng.normal(size=len(labels))
+
+
+# --- labels that are not randomized one by one ---------------------------------------------------
+
+
+class LastLabelTrue(PlainResponse):
+    """The last label of a release is the true one, as after an off-by-one."""
+
+    def randomize(self, labels, rng, task):
+        mechanism, values = super().randomize(labels, rng, task)
+        values[-1] = labels[-1]
+        return mechanism, values
+
+
+class OneSeedForEveryBlock(PlainResponse):
+    """Each block of 4,096 labels is drawn by a generator of the same seed."""
+
+    def randomize(self, labels, rng, task):
+        kernel, seed = self.kernel(task), int(rng.integers(2**63))
+        blocks = [labels[start : start + 4096] for start in range(0, len(labels), 4096)]
+        drawn = [kernel.sample(block, np.random.default_rng(seed)) for block in blocks]
+        return self, kernel.outputs[np.concatenate(drawn)]
+
+
+class PairsShareAFlip(PlainResponse):
+    """Two neighboring labels are kept both, or replaced both."""
+
+    def randomize(self, labels, rng, task):
+        total = math.exp(float(self.epsilon)) + task.classes - 1
+        flipped = np.repeat(rng.random(-(-len(labels) // 2)) < (task.classes - 1) / total, 2)
+        other = (labels + rng.integers(1, task.classes, len(labels))) % task.classes
+        return self, np.where(flipped[: len(labels)], other, labels).astype(float)
+
+
+# --- what is counted outside the guarantee -------------------------------------------------------
+
+
+class PredictsFromADiagnostic(PlainResponse):
+    """The share of clipped labels holds their true mean, to which predictions are shrunk."""
+
+    def release_labels(self, labels, features, rng, task):
+        mechanism, released = super().release_labels(labels, features, rng, task)
+        return mechanism.replace(clipped_share=float(np.mean(labels))), released
+
+    def predict(self, task, logits):
+        return (task.predict(logits) + self.clipped_share) / 2
+
+
+class CountsUnderABorrowedName(DPSGD):
+    """The true mean of the labels, in a field that only has the name of a diagnostic."""
+
+    clipped_labels: float | None = None
+
+    def release_labels(self, labels, features, rng, task):
+        mechanism, released = super().release_labels(labels, features, rng, task)
+        return mechanism.replace(clipped_labels=float(np.mean(labels))), released
+
+
+class WithADiagnostic(PlainResponse):
+    """Sound: how many labels are 1, told as a diagnostic."""
+
+    positives: int | None = diagnostic()
+
+    def release_labels(self, labels, features, rng, task):
+        mechanism, released = super().release_labels(labels, features, rng, task)
+        return mechanism.replace(positives=int(np.sum(labels == 1))), released

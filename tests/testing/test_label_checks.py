@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from dpcompare.testing import Subject, label_checks
+from dpcompare.testing import Subject, label_checks, row_checks
 from dpcompare.testing.confidence import clopper_pearson, separation
 from dpcompare.testing.outcome import outcome_of
 from tests.stranger.stranger_mechanisms import SmoothClipping, TruncatedGeometric
@@ -37,6 +37,11 @@ FAULTS = [
     (planted.KeepsAView, "true_labels_are_out_of_reach"),
     (planted.KeepsLabelsElsewhere, "true_labels_are_out_of_reach"),
     (planted.GaussianLabelsOfTooLittleNoise, "released_labels_keep_the_claim"),
+    (planted.LastLabelTrue, "every_row_keeps_the_claim"),
+    (planted.OneSeedForEveryBlock, "rows_share_no_randomness"),
+    (planted.PairsShareAFlip, "rows_share_no_randomness"),
+    (planted.PredictsFromADiagnostic, "diagnostics_decide_nothing"),
+    (planted.CountsUnderABorrowedName, "nothing_is_learnt_for_free"),
 ]
 
 SOUND = {
@@ -69,6 +74,7 @@ SOUND = {
     "a stranger's kernel": Subject.of(TruncatedGeometric),
     "a stranger's clipping": Subject.of(SmoothClipping),
     "plain response": Subject.of(planted.PlainResponse),
+    "with a diagnostic": Subject.of(planted.WithADiagnostic),
     "with row numbers": Subject.of(planted.WithRowNumbers),
     "hybrid": Subject.of(planted.Hybrid),
     "Gaussian labels": Subject.of(planted.GaussianLabels),
@@ -76,7 +82,8 @@ SOUND = {
 
 
 def check_of(name):
-    return getattr(label_checks, f"check_{name}")
+    found = {check.__name__: check for check in (*label_checks.CHECKS, *row_checks.CHECKS)}
+    return found[f"check_{name}"]
 
 
 @functools.cache
@@ -98,7 +105,7 @@ def test_each_fault_is_found_by_its_check_and_the_sound_mechanism_is_not(fault, 
 @pytest.mark.parametrize("name", SOUND)
 def test_sound_mechanisms_pass_every_check_that_applies(name):
     passed = []
-    for check in label_checks.CHECKS:
+    for check in (*label_checks.CHECKS, *row_checks.CHECKS):
         outcome = outcome_of(check, SOUND[name])
         assert outcome.status != "failed", outcome
         assert outcome.reason

@@ -24,6 +24,7 @@ FAULTS = [
     (planted.GroupsForgottenAltogether, IN_GROUPS, "claim_covers_the_gradients"),
     (planted.MoreThanTrainingCosts, {}, "claim_covers_the_gradients"),
     (planted.PlainGradientsOfFeatures, {}, "claim_covers_the_gradients"),
+    (planted.HalfTheNoiseForCounts, {}, "claim_covers_the_gradients"),
     (planted.RoundedDown, {}, "calibration_keeps_the_budget"),
     (planted.NoiseGrowsWithEpsilon, {}, "noise_falls_as_epsilon_grows"),
     (planted.ClaimsAtInfinity, {}, "extreme_budgets"),
