@@ -67,7 +67,8 @@ def calibrated_to_show(
     Args and errors are those of :func:`label_table`; the prior is None where none was needed.
     """
     no_kernel = UsageError(
-        f"{plugin.name} has no label kernel; --epsilon is for mechanisms that randomize labels"
+        f"{plugin.name} has no label kernel; --epsilon is for mechanisms that randomize labels "
+        "and state how, by kernel() or label_noise()"
     )
     if not _may_randomize_labels(plugin):
         raise no_kernel

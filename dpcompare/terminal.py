@@ -80,12 +80,14 @@ def start() -> None:
     _screen.messages_to_error = False
     LOG.addHandler(_screen)
     LOG.setLevel(logging.DEBUG)
+    LOG.propagate = False  # absl gives the root logger a handler, which would say all of it again
 
 
 def stop() -> None:
     """Close the log file; from here on nothing is shown."""
     LOG.removeHandler(_screen)
     LOG.setLevel(logging.NOTSET)
+    LOG.propagate = True
     if _of_log_file:
         logging.captureWarnings(False)
     for handler in _of_log_file:
@@ -144,6 +146,7 @@ def log_to(path: Path) -> None:
     for handler in (file, others):
         logging.getLogger().addHandler(handler)
         _of_log_file.append(handler)
+    LOG.propagate = True
     logging.captureWarnings(True)
     _introduce()
 

@@ -185,6 +185,7 @@ def example(working_folder):
     [
         ("README.md", "smooth.py", "Smooth"),
         ("docs/mechanisms.md", "smooth_clipping.py", "SmoothClipping"),
+        ("docs/tutorial.md", "auto_s.py", "AutoS"),
     ],
 )
 def test_the_gradient_examples_keep_within_their_sensitivity(example, document, file, name):

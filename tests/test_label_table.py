@@ -212,8 +212,8 @@ def test_a_kernel_that_hides_nothing_is_called_that():
 @pytest.mark.parametrize("name", ["dp-sgd", "non-private"])
 @pytest.mark.parametrize("epsilon", [1e-9, 1.0])
 def test_mechanisms_that_do_not_randomize_labels_are_refused(name, epsilon):
-    message = f"{name} has no label kernel; --epsilon is for mechanisms that randomize labels"
-    with pytest.raises(UsageError, match=f"^{message}$"):
+    message = f"{name} has no label kernel; --epsilon is for mechanisms that randomize labels and"
+    with pytest.raises(UsageError, match=f"^{message}"):
         table(name, epsilon)
 
 

@@ -266,3 +266,17 @@ def test_the_failures_of_worker_processes_are_in_the_log(tmp_path, study):
     assert " DEBUG failing epsilon 1.0 seed 0: starts\n" in text
     assert " DEBUG failing epsilon 1.0 seed 0: failed: ValueError" in text
     assert re.search(r'File ".*failing\.py", line \d+, in calibrate', text)
+
+
+def test_nothing_is_said_twice_where_a_library_gives_the_root_logger_a_handler(capsys, started):
+    root = logging.getLogger()
+    before = list(root.handlers)
+    handler = logging.StreamHandler(sys.stderr)  # as absl does when it warns for the first time
+    root.addHandler(handler)
+    try:
+        terminal.result("a result\n")
+        terminal.LOG.error("a failure")
+    finally:
+        root.removeHandler(handler)
+    assert root.handlers == before
+    assert capsys.readouterr() == ("a result\n", "Error: a failure\n")

@@ -22,8 +22,10 @@ def prepare(
     """Turn a raw log into a memory-mapped data set.
 
     SOURCES are text, gzip or Parquet, and DESTINATION is a new folder. SCHEMA is a bundled name
-    (see `dpcompare list schemas`) or a TOML file. SOURCES come in time order; a quoted pattern
-    stands for the files it matches. If it is interrupted, the same command goes on.
+    (see `dpcompare list schemas`) or a TOML file of your own; `dpcompare show
+    criteo-sponsored-search` prints one to start from. SOURCES come in time order; a quoted pattern
+    stands for the files it matches. If it is interrupted, the same command goes on. Studies then
+    take the folder by --data DESTINATION.
 
     \b
     Example:

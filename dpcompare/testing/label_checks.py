@@ -152,7 +152,7 @@ def check_released_labels_keep_the_claim(subject: Subject) -> str:
                 f"frequent for label {proved.groups[0]} than for {proved.groups[1]} that epsilon "
                 f"is at least {proved.epsilon:.3f}, and {claim.epsilon:.3f} is claimed"
             )
-            found.append(f"{proved.epsilon:.2f} of {claim.epsilon:.2f}")
+            found.append(f"{proved.epsilon:.2f} of {claim.epsilon:.2f} ({task.name})")
     return f"{ROWS:,} labels prove epsilon {', '.join(found)}"
 
 

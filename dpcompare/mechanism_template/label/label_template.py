@@ -107,7 +107,8 @@ class LabelTemplate(LabelMechanism):
     # Questions that are left to the base class, for label mechanisms do not differ in them:
     # - sampling: batches are shuffled, since no guarantee counts on how they are drawn.
     # - release_labels: see randomize.
-    # - label_noise: for noise without a finite kernel; see `dpcompare show additive-noise`.
+    # - label_noise: for noise without a finite kernel. Then delete kernel, draw in randomize, and
+    #   return the dpcompare.label_noise.LabelNoise that is drawn: `show --epsilon` prints it.
     # - gradient, weights: for mechanisms that add noise to gradients. Overriding gradient, even
     #   with None, would make this one of them.
 
