@@ -1,7 +1,9 @@
 """What the command line does, as functions: run a study, train one model."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +66,10 @@ def run_study(
         UsageError: the study cannot work.
         DpcompareError: the folder cannot be written, or another run is writing to it.
     """
+    for name, value in (("seeds", seeds), ("workers", workers), ("devices", devices)):
+        if value is not None:
+            _check_whole(name, value, 1)
+    _check_minutes(checkpoint_minutes)
     chosen = studies.select(
         studies.load(study),
         data_path=None if data is None else Path(data),
@@ -114,8 +120,12 @@ def train(
             guarantee does not cover.
         DpcompareError: training diverged, or data or folder cannot be used.
     """
+    _check_whole("seed", seed, 0)
+    if secret_seed and seed:
+        raise UsageError(f"give either a seed or secret_seed, got seed {seed} and secret_seed")
+    _check_minutes(checkpoint_minutes)
     configuration = _one_trial(study, mechanism, epsilon, data)
-    configuration["seed"] = SECRET if secret_seed else seed
+    configuration["seed"] = SECRET if secret_seed else int(seed)
     if secret_seed:
         _check_vocabulary(configuration)
     use_cache()
@@ -131,6 +141,27 @@ def train(
         model = _model(kept, report, secret)
         model.save(folder)
     return model
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    """Refuse what is no whole number, or too small a one.
+
+    Raises:
+        UsageError: it is so.
+    """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and value >= least):
+        raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _check_minutes(value: Any) -> None:
+    """Refuse a time between checkpoints that is none.
+
+    Raises:
+        UsageError: it is so.
+    """
+    if not (isinstance(value, Real) and 0 < float(value) < math.inf):
+        raise UsageError(f"checkpoint_minutes must be a finite number above 0, got {value!r}")
 
 
 def _model(

@@ -38,6 +38,9 @@ MOST_EVALUATIONS = 100
 SMALLEST, LARGEST = 0.05, 1e7
 """The noise multipliers that are searched."""
 
+LARGEST_ESTIMATED = 1e7
+"""The search for a larger epsilon starts where one for this one would."""
+
 
 def noise_multiplier(budget: Budget, schedule: Schedule, group_size: int = 1) -> float:
     """The noise multiplier at which DP-SGD over `schedule` fits `budget`.
@@ -171,7 +174,8 @@ def _start(
         )
         return min(math.log(LARGEST), max(math.log(SMALLEST), math.log(sigma)))
 
-    at, beside = log_sigma(budget.epsilon), log_sigma(0.99 * budget.epsilon)
+    near = min(budget.epsilon, LARGEST_ESTIMATED)
+    at, beside = log_sigma(near), log_sigma(0.99 * near)
     slope = math.log(1 / 0.99) / min(-1e-6, at - beside)
     return at, max(-20.0, min(-0.1, slope))
 

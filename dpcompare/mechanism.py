@@ -5,6 +5,7 @@ differently. See the class for each of them, and `docs/mechanisms.md` for a work
 """
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from importlib.metadata import EntryPoint
@@ -260,8 +261,9 @@ def _check_type(mechanism: str, name: str, value: Any, default: Any) -> None:
     numeric = isinstance(default, float)
     allowed = (int, float) if numeric else type(default)
     is_bool_for_number = isinstance(value, bool) and not isinstance(default, bool)
-    if not isinstance(value, allowed) or is_bool_for_number:
-        expected = "a number" if numeric else f"of type {type(default).__name__}"
+    is_endless = isinstance(value, float) and not math.isfinite(value)
+    if not isinstance(value, allowed) or is_bool_for_number or is_endless:
+        expected = "a finite number" if numeric else f"of type {type(default).__name__}"
         raise UsageError(
             f"mechanism {mechanism!r}: parameter {name!r} must be {expected}, got {value!r}"
         )

@@ -54,7 +54,8 @@ class ProgressBar:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._draw(last=True)
+        if kind is None or self._last_line:  # what failed before it began has nothing to show
+            self._draw(last=True)
 
     def skip(self, index: int) -> None:
         """Trial `index` was done before this run; drawn with the first trial that runs."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from dpcompare.checkpoints import trials_in
 from dpcompare.configuration import SECRET, Configuration, Run, identity
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.results import LOCK, ResultsFolder
@@ -40,7 +41,7 @@ def private_run(
     """
     private = ResultsFolder(folder)
     _make_private(folder, configuration["seed"] == SECRET)
-    with private.lock():
+    with private.lock(), _removed(private):
         run: Run = {
             "devices": 1,
             "checkpoints": str(private.checkpoints.resolve()),
@@ -53,12 +54,23 @@ def private_run(
             has_checkpoint = (private.checkpoints / trial).is_dir()
             secret = _secret(folder / f"{trial}.{SECRET}", has_checkpoint)
         yield {**configuration, "run": run}, secret
-        shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):
         raise DpcompareError(
             f"the training has ended, but {folder} cannot be removed whole. It may hold the secret "
             "that undoes the noise: remove it before anybody gets the model"
         )
+
+
+@contextmanager
+def _removed(private: ResultsFolder) -> Iterator[None]:
+    """Remove what a run kept when it has ended, or was refused before it drew anything."""
+    try:
+        yield
+    except UsageError:
+        if not trials_in(private.checkpoints):
+            shutil.rmtree(private.path, ignore_errors=True)
+        raise
+    shutil.rmtree(private.path, ignore_errors=True)
 
 
 def _make_private(folder: Path, secret: bool) -> None:

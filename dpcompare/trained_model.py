@@ -5,6 +5,7 @@ no counts of labels, no checksum of the data (whoever knows all rows but one cou
 that one against it).
 """
 
+import hashlib
 import io
 import json
 import math
@@ -32,6 +33,7 @@ from dpcompare.mechanism import Mechanism, diagnostic_fields, find
 from dpcompare.model import Model, Parameters
 from dpcompare.privacy import Guarantee
 from dpcompare.results import from_json, to_json, write_atomically
+from dpcompare.settings import located
 from dpcompare.tasks import Task
 from dpcompare.trainer import predict
 from dpcompare.trial import Trained, delta_notes
@@ -39,6 +41,11 @@ from dpcompare.trial import Trained, delta_notes
 FORMAT = 1
 SETTINGS = "model.json"
 ARRAYS = "parameters"
+DIGESTS = "sha256"
+"""The key of `model.json` that tells whether the rest of it, or a file of the arrays, changed."""
+
+NEXT = "copy the model again from where it was trained, or train it anew"
+"""What to do about a damaged model."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,7 @@ class TrainedModel:
 
         path = Path(folder).absolute()
         if path.exists():
-            raise UsageError(f"{folder} is there already; name a new folder")
+            raise UsageError(f"{path} is there already; name a new folder")
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
         try:
             partial.mkdir(parents=True)
@@ -110,11 +117,13 @@ class TrainedModel:
                 checkpointer.save(partial / ARRAYS, _arrays(self.parameters))
             # It names the folder of this machine, and nothing reads it.
             (partial / ARRAYS / "commit_success.txt").unlink(missing_ok=True)
-            text = json.dumps(to_json(dict(self.settings), SETTINGS), indent=2, allow_nan=False)
+            settings = to_json(dict(self.settings), SETTINGS)
+            settings[DIGESTS] = {SETTINGS: _digest(settings), **_digests_of_files(partial)}
+            text = json.dumps(settings, indent=2, allow_nan=False)
             write_atomically(partial / SETTINGS, (text + "\n").encode())
             partial.rename(path)
         except (OSError, ValueError) as error:  # tensorstore reports a full disk as a ValueError
-            raise DpcompareError(f"{folder} cannot be written: {error}") from error
+            raise DpcompareError(f"{path} cannot be written: {_beginning(error)}") from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
@@ -216,38 +225,94 @@ def load_model(folder: str | os.PathLike[str], mechanism: str | None = None) -> 
         DpcompareError: it is damaged, or of a newer format.
     """
     path = Path(folder)
+    file = path / SETTINGS
+    written = _read_json(file)
+    digests = written.pop(DIGESTS, None)
+    if not isinstance(digests, dict) or digests.get(SETTINGS) != _digest(written):
+        raise DpcompareError(f"{file} is damaged: it is not what was exported; {NEXT}")
+    _check_files(path, digests)
+    settings = from_json(written)
     try:
-        settings = from_json(json.loads((path / SETTINGS).read_text(encoding="utf-8")))
+        with located(str(file)):
+            encoder = _encoder(settings)
+            columns = settings["columns"]
+            model = Model(
+                len(columns["numeric"]),
+                EmbeddingTables(tuple(encoder.sizes)),
+                tuple(settings["model"]["tower"]),
+            )
+            claim = settings["guarantee"]
+            return TrainedModel(
+                Guarantee(**claim | {"events": tuple(claim["events"])}),
+                settings,
+                _mechanism(settings["mechanism"], mechanism),
+                tasks.find(settings["task"], settings["cap"]),
+                model,
+                _restored(path / ARRAYS, model),
+                encoder,
+            )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DpcompareError(f"{file} cannot be used ({error!r}); {NEXT}") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """The settings as they were written.
+
+    Raises:
+        UsageError: there are none.
+        DpcompareError: they cannot be read, or are of another format.
+    """
+    try:
+        written = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(
-            f"{folder} holds no {SETTINGS}; name a folder that `dpcompare train` wrote"
+            f"{file.parent} holds no {SETTINGS}; name a folder that `dpcompare train` wrote"
         ) from None
-    except (OSError, ValueError) as error:
-        raise DpcompareError(f"{path / SETTINGS} is damaged: {error}") from error
-    if settings.get("format") != FORMAT:
+    except OSError as error:
+        raise DpcompareError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise DpcompareError(f"{file} is damaged ({error}); {NEXT}") from error
+    if not isinstance(written, dict):
+        raise DpcompareError(f"{file} is damaged (it is no JSON object); {NEXT}")
+    if written.get("format") != FORMAT:
         raise DpcompareError(
-            f"{path / SETTINGS} has format {settings.get('format')!r}, and this version of "
-            f"dpcompare reads format {FORMAT}"
+            f"{file} has format {written.get('format')!r}, and this version of dpcompare reads "
+            f"format {FORMAT}; use the version that wrote it"
         )
-    try:
-        encoder = _encoder(settings)
-        columns = settings["columns"]
-        model = Model(
-            len(columns["numeric"]),
-            EmbeddingTables(tuple(encoder.sizes)),
-            tuple(settings["model"]["tower"]),
-        )
-        return TrainedModel(
-            Guarantee(**settings["guarantee"] | {"events": tuple(settings["guarantee"]["events"])}),
-            settings,
-            _mechanism(settings["mechanism"], mechanism),
-            tasks.find(settings["task"], settings["cap"]),
-            model,
-            _restored(path / ARRAYS, model),
-            encoder,
-        )
-    except (KeyError, TypeError) as error:
-        raise DpcompareError(f"{path / SETTINGS} is damaged: {error!r}") from error
+    return written
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    """What identifies settings as they stand in the file."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def _digests_of_files(folder: Path) -> dict[str, str]:
+    """What identifies the content of each file of the arrays, by its place in the folder."""
+    files = sorted(file for file in (folder / ARRAYS).rglob("*") if file.is_file())
+    return {file.relative_to(folder).as_posix(): _digest_of_file(file) for file in files}
+
+
+def _digest_of_file(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _check_files(folder: Path, digests: Mapping[str, str]) -> None:
+    """Refuse files that are missing or changed; what a reader makes of them is hard to foresee.
+
+    Raises:
+        DpcompareError: one of them is, with its name.
+    """
+    for name in sorted(digests.keys() - {SETTINGS}):
+        try:
+            digest = _digest_of_file(folder / name)
+        except OSError as error:
+            raise DpcompareError(
+                f"{folder / name} cannot be read: {error.strerror}; {NEXT}"
+            ) from error
+        if digest != digests[name]:
+            raise DpcompareError(f"{folder / name} is damaged: it is not what was exported; {NEXT}")
 
 
 def write_predictions(predictions: np.ndarray, file: Path) -> None:
@@ -325,8 +390,14 @@ def _restored(path: Path, model: Model) -> Parameters:
             if _shapes(there) != _shapes(wanted):
                 raise ValueError(f"its arrays do not fit the model of {SETTINGS}")
             found = checkpointer.restore(path.absolute(), wanted)
-    except Exception as error:  # whatever orbax raises for files that are missing or damaged
-        beginning = str(error).partition("\n")[0][:150]
-        raise DpcompareError(f"{path} cannot be read: {beginning}") from error
+    except Exception as error:  # whatever orbax raises for files of another version
+        raise DpcompareError(f"{path} cannot be read: {_beginning(error)}; {NEXT}") from error
     store = found.get("embeddings", jnp.zeros(math.prod(shapes["embeddings"][0].shape)))
     return Parameters(embeddings=(store,), tower=found["tower"])
+
+
+def _beginning(error: Exception) -> str:
+    """What an error says, without the pages that tensorstore adds."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error).partition("\n")[0].partition(". See full")[0][:150]

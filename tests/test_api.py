@@ -1,5 +1,6 @@
 """The Python API: a study and a training run as functions, and secret seeds."""
 
+import math
 import os
 import stat
 from dataclasses import replace
@@ -248,3 +249,40 @@ def test_a_private_folder_that_stays_is_told(tmp_path, monkeypatch):
     with pytest.raises(DpcompareError, match="remove it before anybody gets the model"):
         dpcompare.train(tiny.content(), secret_seed=True, out=tmp_path / "model")
     assert (tmp_path / "model" / "model.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
+        ({"seed": 1.5}, "seed must be a whole number"),
+        ({"seed": math.nan}, "seed must be a whole number"),
+        ({"seed": "secret"}, "seed must be a whole number"),
+        ({"seed": True}, "seed must be a whole number"),
+        ({"seed": 3, "secret_seed": True}, "either a seed or secret_seed"),
+        ({"checkpoint_minutes": math.nan}, "checkpoint_minutes must be a finite number above 0"),
+        ({"checkpoint_minutes": "10"}, "checkpoint_minutes must be"),
+        ({"checkpoint_minutes": 0}, "checkpoint_minutes must be"),
+    ],
+)
+def test_train_refuses_what_no_argument_may_be(tmp_path, arguments, part):
+    with pytest.raises(UsageError, match=part):
+        dpcompare.train(tiny.content(), out=tmp_path / "model", **arguments)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["seeds", "workers", "devices", "checkpoint_minutes"])
+def test_run_study_refuses_what_no_argument_may_be(tmp_path, name):
+    for value in (0, -1, math.nan, "1", [1]):
+        with pytest.raises(UsageError, match=f"^{name} must be"):
+            dpcompare.run_study(tiny.content(), out=tmp_path / "out", **{name: value})
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_run_that_is_refused_leaves_nothing(tmp_path, secret):
+    with pytest.raises(UsageError, match="can be reached"):
+        dpcompare.train(
+            tiny.content(tiny.DP_SGD), epsilon=1e9, out=tmp_path / "model", secret_seed=secret
+        )
+    assert os.listdir(tmp_path) == []

@@ -196,9 +196,10 @@ def test_shuffled_batches_are_refused():
         noise_multiplier(Budget(1.0, 1e-6), Schedule(100, 10, 5, "shuffle"))
 
 
-def test_what_no_noise_can_reach_is_refused_with_the_range():
+@pytest.mark.parametrize("epsilon", [1e6, 1e9, 1e308])
+def test_what_no_noise_can_reach_is_refused_with_the_range(epsilon):
     with pytest.raises(UsageError, match="can be reached"):
-        noise_multiplier(Budget(1e6, 1e-6), SCHEDULE)
+        noise_multiplier(Budget(epsilon, 1e-6), SCHEDULE)
 
 
 class TestCache:

@@ -76,8 +76,10 @@ def test_what_is_no_mechanism_is_refused(tmp_path, name, message):
     ("parameters", "message"),
     [
         ({"clip_nrom": 1.0}, r"did you mean 'clip_norm'"),
-        ({"clip_norm": "1"}, "must be a number"),
-        ({"clip_norm": True}, "must be a number"),
+        ({"clip_norm": "1"}, "must be a finite number"),
+        ({"clip_norm": True}, "must be a finite number"),
+        ({"clip_norm": float("nan")}, "must be a finite number"),
+        ({"clip_norm": float("inf")}, "must be a finite number"),
         ({"group_size": 1.5}, "of type int"),
         ({"clip_norm": -1.0}, "at least 1e-06"),
         ({"noise_multiplier": 1.0}, "has no parameter"),

@@ -3,8 +3,10 @@
 import ast
 import os
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -281,3 +283,18 @@ def test_a_name_that_was_installed_is_taken(installed, tmp_path, monkeypatch):
     assert "own-labels" in catalog.mechanisms()
     with pytest.raises(UsageError, match="a mechanism called 'own-labels' is installed"):
         write_file("own-labels", "label", tmp_path)
+
+
+def test_what_is_printed_can_be_pasted_whatever_the_folder_is_called(tmp_path, monkeypatch):
+    place = tmp_path / """a 'b" $HOME \\ ü"""
+    place.mkdir()
+    monkeypatch.chdir(tmp_path)
+    for folder in (place, place.relative_to(tmp_path)):
+        lines = command("new-mechanism", f"my-{len(folder.parts)}", "--file", "--out", folder)
+        shown = next(line for line in lines.splitlines() if line.startswith("dpcompare show"))
+        named = shlex.split(shown)[2]
+        assert command("show", named).startswith(named)
+        assert tomllib.loads(lines.splitlines()[-1]) == {"name": named}
+        package = command("new-mechanism", f"our-{len(folder.parts)}", "--out", folder)
+        (moves,) = (line for line in package.splitlines() if line.startswith("cd "))
+        assert (Path(shlex.split(moves)[1]) / "study.toml").is_file()

@@ -168,3 +168,11 @@ def test_interrupted_run_ends_its_line_without_a_promise(
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_fails_before_it_begins_shows_no_progress(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="wrong"), ProgressBar([1.0], "training"):
+        raise ValueError("wrong")
+    assert capsys.readouterr().err == ""

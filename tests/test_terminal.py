@@ -72,6 +72,18 @@ def test_levels_decide_what_is_shown_and_where(started, capsys, choose, out, err
     assert capsys.readouterr() == (out, err)
 
 
+def test_a_library_that_sets_up_the_root_logger_repeats_nothing(started, capsys):
+    root = logging.getLogger()
+    handler = logging.StreamHandler()
+    handler.setLevel(logging.DEBUG)
+    root.addHandler(handler)
+    try:
+        say_everything()
+    finally:
+        root.removeHandler(handler)
+    assert capsys.readouterr().err == "Warning: a danger\nError: a failure\n"
+
+
 def test_details_are_for_the_verbose_and_begin_with_versions(started, capsys):
     terminal.be_verbose()
     say_everything()

@@ -1,6 +1,7 @@
 """A trained model predicts what its trial did, is exported whole, and loads as it was."""
 
 import json
+import shutil
 import subprocess
 import sys
 import warnings
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import dpcompare
-from dpcompare import data, tasks
+from dpcompare import data, tasks, trained_model
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.metric_sets import metric_set
 from dpcompare.trained_model import load_model, write_predictions
@@ -130,20 +131,84 @@ def test_what_is_no_model_is_said(tmp_path, model):
     file.write_text(whole.replace('"format": 1', '"format": 9'))
     with pytest.raises(DpcompareError, match="format 9"):
         load_model(tmp_path / "model")
-    file.write_text(whole.replace('"tower": [\n      4', '"tower": [\n      5'))
-    with pytest.raises(DpcompareError, match="cannot be read"):
+    file.write_text("[1]")
+    with pytest.raises(DpcompareError, match="no JSON object"):
         load_model(tmp_path / "model")
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(DpcompareError, match=r"model\.json cannot be read: Is a directory"):
+        load_model(tmp_path / "model")
+
+
+def rewrite(file, change):
+    """Change model.json as a version of dpcompare might that writes it otherwise."""
+    settings = json.loads(file.read_text())
+    change(settings)
+    digests = settings.pop("sha256")
+    digests["model.json"] = trained_model._digest(settings)
+    file.write_text(json.dumps(settings | {"sha256": digests}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"tower": [\n      4', '"tower": [\n      5'),
+        ('"epsilon": 0.9', '"epsilon": 0.1'),
+        ('"delta": 0.000', '"delta": -0.000'),
+        ('"unit": "example"', '"unit": null'),
+        ('"I1"', "7"),
+        ('"buckets": 20', '"buckets": 2000000000000'),
+        ('"found": {', '"found": [], "lost": {'),
+    ],
+)
+def test_a_changed_setting_is_refused_before_it_is_used(tmp_path, exported, old, new):
+    folder = shutil.copytree(exported, tmp_path / "model")
+    text = (folder / "model.json").read_text()
+    assert old in text
+    (folder / "model.json").write_text(text.replace(old, new))
+    with pytest.raises(DpcompareError, match=r"model\.json is damaged: .*copy the model again"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("part", ["columns", "guarantee", "model", "mechanism", "task"])
+def test_settings_of_another_shape_are_named(tmp_path, exported, part):
+    folder = shutil.copytree(exported, tmp_path / "model")
+    for value in (None, [], {}, "x", 7):
+        rewrite(folder / "model.json", lambda settings, value=value: settings.update({part: value}))
+        with pytest.raises(DpcompareError, match=r"model\.json"):
+            load_model(folder)
+
+
+def test_every_file_that_is_changed_or_missing_is_named_before_it_is_read(tmp_path, exported):
+    folder = shutil.copytree(exported, tmp_path / "model")
+    (folder / "parameters" / ".left-by-the-file-manager").touch()
+    load_model(folder)
+    files = sorted((exported / "parameters").rglob("*"))
+    for file in [folder / file.relative_to(exported) for file in files if file.is_file()]:
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+        for content in (flipped, whole[:middle], bytes(len(whole))):
+            file.write_bytes(content)
+            with pytest.raises(DpcompareError, match=f"{file} is damaged: .*; copy the model agai"):
+                load_model(folder)
+        file.unlink()
+        with pytest.raises(DpcompareError, match=f"{file} cannot be read: No such file"):
+            load_model(folder)
+        file.write_bytes(whole)
+    load_model(folder)
 
 
 def test_a_changed_mechanism_is_named(tmp_path, model):
     model.save(tmp_path / "model")
     file = tmp_path / "model" / "model.json"
-    file.write_text(file.read_text().replace("sha256:", "sha256:0"))
+    version = model.settings["mechanism"]["version"]
+    rewrite(file, lambda settings: settings["mechanism"].update(version=version + "0"))
     with pytest.warns(UserWarning, match="'dp-sgd' has changed since the model was trained"):
         load_model(tmp_path / "model")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        file.write_text(file.read_text().replace("sha256:0", "sha256:"))
+        rewrite(file, lambda settings: settings["mechanism"].update(version=version))
         load_model(tmp_path / "model")
 
 

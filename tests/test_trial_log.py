@@ -37,7 +37,8 @@ class Fake:
 
 
 @pytest.fixture
-def executor(caplog):
+def executor(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("dpcompare"), "propagate", True)
     caplog.set_level(logging.DEBUG, "dpcompare.trial_log")
     return Fake()
 

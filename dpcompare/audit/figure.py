@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dpcompare.audit.finding import HOLDS, UNDECIDED, VIOLATED, Finding
+from dpcompare.errors import DpcompareError
 from dpcompare.figures.axes import SMALL, log_axis, log_places, round_numbers
 from dpcompare.figures.caption import wrapped
 from dpcompare.figures.page import CAPTION_COLUMNS, PANEL, Slot, page
@@ -39,14 +40,39 @@ def draw(folder: Path, findings: Sequence[Finding], title: str) -> list[Path]:
         NothingToDraw: no claim was attacked; no file is touched.
         DpcompareError: a file cannot be written.
     """
-    figures = ResultsFolder(folder).figures
+    png, svg, csv = _files(folder)
     with figure_style():
         figure, numbers = audit_figure(findings, title)
-    contents = {figures / f"{NAME}.{form}": render(figure, form) for form in ("png", "svg")}
-    contents[figures / f"{NAME}.csv"] = numbers.to_csv(index=False).encode()
+    contents = {file: render(figure, file.suffix[1:]) for file in (png, svg)}
+    contents[csv] = numbers.to_csv(index=False).encode()
     for path, content in contents.items():
         write_atomically(path, content)
     return list(contents)
+
+
+def remove(folder: Path) -> list[Path]:
+    """Remove the figure of an earlier audit, which does not show the present one.
+
+    Returns:
+        The files removed.
+
+    Raises:
+        DpcompareError: one cannot be removed.
+    """
+    removed = []
+    for file in _files(folder):
+        try:
+            file.unlink()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise DpcompareError(f"cannot remove {file}: {error.strerror}") from error
+        removed.append(file)
+    return removed
+
+
+def _files(folder: Path) -> list[Path]:
+    return [ResultsFolder(folder).figures / f"{NAME}.{form}" for form in ("png", "svg", "csv")]
 
 
 def audit_figure(findings: Sequence[Finding], title: str) -> tuple[Figure, pd.DataFrame]:

@@ -38,6 +38,9 @@ MOST_ROWS = 1_500_000
 FEWEST_CANARIES = 10_000
 """Unless fewer are asked for, steps are cut before there are fewer canaries than these."""
 
+LEAST_CANARIES = 100
+"""With fewer no bound tells anything."""
+
 MOVEMENT = 0.01
 """How far noise moves each number of the table: little, so that the loss stays where it began."""
 
@@ -81,9 +84,18 @@ def affordable(schedule: Schedule, group_size: int, count: int) -> Schedule:
         schedule: of the trial.
         group_size: rows that are drawn and clipped together, of which each group is a canary.
         count: canaries.
+
+    Raises:
+        UsageError: one group has so many rows that too few groups would be left.
     """
     q = schedule.sampling_probability(group_size)
     rows_of_canary = q * schedule.steps * group_size
+    count = min(count, MOST_ROWS // group_size)
+    if count < LEAST_CANARIES:
+        raise UsageError(
+            f"groups of {group_size:,} rows are too large to attack: {MOST_ROWS:,} rows make "
+            f"{count:,} of them, and at least {LEAST_CANARIES:,} are needed"
+        )
     chosen = min(count, max(math.floor(MOST_ROWS / rows_of_canary), min(count, FEWEST_CANARIES)))
     steps = min(schedule.steps, max(1, math.floor(MOST_ROWS / (q * group_size * chosen))))
     batch_size = max(1, round(q * chosen * group_size))

@@ -100,6 +100,7 @@ def _of_results(path: Path, canaries: int, seed: int) -> "list[Finding]":
     from dpcompare.figures.style import NothingToDraw
     from dpcompare.results import ResultsFolder
 
+    record.check_writable(path)
     findings = audit_results(path, canaries, seed, terminal.say)
     written = [record.write(path, findings, seed)]
     folder = ResultsFolder(path)
@@ -108,6 +109,8 @@ def _of_results(path: Path, canaries: int, seed: int) -> "list[Finding]":
         written += figure.draw(path, findings, title)
     except NothingToDraw as nothing:
         terminal.say(f"No figure: {nothing}.")
+        for file in figure.remove(path):
+            terminal.say(f"removed {file}, which was of an earlier audit")
     for file in written:
         terminal.say(f"wrote {file}")
     return findings

@@ -56,6 +56,8 @@ def check_mechanism(name: str, parameters: tuple[str, ...], as_json: bool) -> No
         raise DpcompareError(
             f"{name} fails {len(failed)} of {len(found)} checks: {', '.join(failed)}"
         )
+    if all(outcome.status == "not applicable" for outcome in found):
+        raise DpcompareError(f"nothing of {name} could be checked: {found[0].reason}")
 
 
 def _told(outcome: "Outcome", name_width: int, width: int) -> str:

@@ -1,9 +1,11 @@
 """`dpcompare new-mechanism`: a mechanism to start from."""
 
+import shlex
 from pathlib import Path
 from typing import Literal
 
 import click
+import tomli_w
 
 from dpcompare import terminal
 
@@ -43,13 +45,17 @@ def new_mechanism(name: str, kind: Literal["label", "gradient"], one_file: bool,
         file = templates.write_file(name, kind, out)
         named = f"{file if file.is_absolute() else f'./{file}'}:{names.class_name}"
         terminal.result(f"wrote {file}\n")
-        terminal.result(f"dpcompare show {named}{' --epsilon 1' if kind == 'label' else ''}")
-        terminal.result(f"dpcompare check-mechanism {named}\n")
-        terminal.result(f'In a study that runs from this folder:\nname = "{named}"')
+        quoted = shlex.quote(named)
+        terminal.result(f"dpcompare show {quoted}{' --epsilon 1' if kind == 'label' else ''}")
+        terminal.result(f"dpcompare check-mechanism {quoted}\n")
+        in_toml = tomli_w.dumps({"name": named}).rstrip()
+        terminal.result(f"In a study that runs from this folder:\n{in_toml}")
         return
     folder = templates.write_package(name, kind, out)
     terminal.result(
         f"wrote {folder}: {', '.join(sorted(file.name for file in folder.iterdir()))}\n"
     )
-    terminal.result(f"cd {folder}\npip install -e .\npytest\ndpcompare run-study study.toml\n")
+    terminal.result(
+        f"cd {shlex.quote(str(folder))}\npip install -e .\npytest\ndpcompare run-study study.toml\n"
+    )
     terminal.result(f"{folder / 'README.md'} says what to edit, in which order.")

@@ -57,7 +57,8 @@ def show(
     if name not in known and ":" not in name:
         raise UsageError(
             f"{name!r} is no mechanism, study or schema{catalog.near_miss(name, known)}; "
-            f"there are: {', '.join(known)}"
+            f"there are: {', '.join(known)}. A mechanism in a file is named as "
+            "./my_mechanism.py:MyMechanism"
         )
     from dpcompare import mechanism, mechanism_report, tasks
 

@@ -1,7 +1,9 @@
 """Audits of results folders: record, figure, report section, command."""
 
+import errno
 import json
 import math
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +22,7 @@ from dpcompare.audit.finding import (
     Finding,
 )
 from dpcompare.cli import cli
+from dpcompare.errors import DpcompareError
 from dpcompare.figures.style import NothingToDraw
 from dpcompare.mechanism import find
 from dpcompare.privacy import Budget
@@ -126,6 +129,50 @@ def test_findings_survive_their_file(tmp_path):
     (tmp_path / "audit.json").write_text('{"format": 1}')
     with pytest.raises(Exception, match=r"damaged; delete it, or audit the folder again"):
         record.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (VIOLATED, HOLDS),
+        ('"verdict": "VIOLATED"', '"verdict": "fine"'),
+        ('"delta": 1e-05', '"delta": null'),
+        ('"schedule": {}', '"schedule": 7'),
+        ('"findings": [', '"findings": [7, '),
+        ('"sha256"', '"md5"'),
+    ],
+)
+def test_a_changed_file_is_refused_whatever_was_changed(tmp_path, old, new):
+    file = record.write(tmp_path, FINDINGS, seed=0)
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(DpcompareError, match=r"damaged; delete it, or audit the folder again"):
+        record.read(tmp_path)
+
+
+def test_an_audit_without_a_figure_leaves_none_of_an_earlier_one(tmp_path):
+    folder = ResultsFolder(tmp_path / "old")
+    folder.append(made.record("dp-sgd", 1.0, 0))
+    earlier = figure.draw(folder.path, FINDINGS, "Title")
+    result = CliRunner().invoke(cli, ["audit", str(folder.path), "--canaries", "1000"])
+    assert result.exit_code == 0
+    assert not any(file.exists() for file in earlier)
+    for file in earlier:
+        assert f"removed {file}, which was of an earlier audit" in result.output
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_attack(tmp_path, monkeypatch):
+    folder = ResultsFolder(tmp_path / "old")
+    folder.append(made.record("dp-sgd", 1.0, 0))
+
+    def refused(**arguments):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refused)
+    monkeypatch.setattr("dpcompare.audit.claims.audit_results", None)  # is not called
+    result = CliRunner().invoke(cli, ["audit", str(folder.path)])
+    assert isinstance(result.exception, DpcompareError)
+    assert str(result.exception) == f"cannot write {folder.path / 'audit.json'}: Permission denied"
 
 
 def test_the_table_says_everything(tmp_path):

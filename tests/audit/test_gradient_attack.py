@@ -15,6 +15,7 @@ from dpcompare.audit.gradient_attack import (
     scores,
 )
 from dpcompare.data.sampling import ABSENT
+from dpcompare.errors import UsageError
 from dpcompare.mechanism import find
 from dpcompare.privacy import Release, Schedule
 from tests.audit.planted import HalfTheNoise, plugin
@@ -102,6 +103,13 @@ def test_affordable_schedules_keep_the_sampling(schedule, size, count, canaries_
     q = schedule.sampling_probability(size)
     assert found.sampling_probability(size) == pytest.approx(q, rel=1e-3)
     assert found.steps * found.batch_size <= MOST_ROWS * 1.01
+
+
+def test_huge_groups_take_no_more_rows_than_all_steps_may():
+    schedule = Schedule(10**9, 10**6, 10, "poisson")
+    assert affordable(schedule, 10_000, 100_000).examples <= MOST_ROWS
+    with pytest.raises(UsageError, match="groups of 20,000 rows are too large to attack"):
+        affordable(schedule, 20_000, 100_000)
 
 
 def test_only_gaussians_on_all_rows_have_a_gaussian_trade_off():

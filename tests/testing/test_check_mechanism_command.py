@@ -75,6 +75,12 @@ def test_it_ends_well_if_nothing_fails(three_checks, monkeypatch, capsys):
     assert capsys.readouterr().out.endswith("1 passed, 0 failed, 1 not applicable\n")
 
 
+def test_it_does_not_end_well_if_nothing_was_checked(monkeypatch, capsys):
+    monkeypatch.setattr(testing, "CHECKS", (check_third,))
+    assert run("dp-sgd") == 1
+    assert "nothing of dp-sgd could be checked: it promises nothing" in capsys.readouterr().err
+
+
 def test_a_wrong_name_or_parameter_is_told_before_anything_runs(three_checks, capsys):
     assert run("dp-sdg") == 2
     assert run("dp-sgd", "-p", "clip=1") == 2
