@@ -11,7 +11,6 @@ import pandas as pd
 
 from dpcompare import conduct
 from dpcompare import study as studies
-from dpcompare.compilation import use_cache
 from dpcompare.configuration import SECRET, Configuration, is_private, plugin_of
 from dpcompare.errors import UsageError
 from dpcompare.examples import load_dataset
@@ -128,7 +127,6 @@ def train(
     configuration["seed"] = SECRET if secret_seed else int(seed)
     if secret_seed:
         _check_vocabulary(configuration)
-    use_cache()
     if out is None:
         secret = os.urandom(32) if secret_seed else b""
         return _model(configuration, report, secret)

@@ -318,8 +318,8 @@ def _work(connection: Connection, function: str, core: int) -> None:
     except Exception as error:
         connection.send(("unusable", WorkerFailure.from_exception(error)))
         return
-    connection.send(("ready", None))
-    with contextlib.suppress(EOFError):  # the parent is gone
+    with contextlib.suppress(EOFError, ConnectionError):  # the parent is gone
+        connection.send(("ready", None))
         while True:
             configuration = connection.recv()
             try:

@@ -40,6 +40,12 @@ def test_train_repeats_the_trial_of_the_study(tmp_path):
     assert model.record["test"]["log_loss"] == pytest.approx(row["test_log_loss"], rel=1e-4)
 
 
+def test_training_leaves_the_environment_of_later_workers_alone(monkeypatch):
+    before = dict(os.environ)
+    dpcompare.train(tiny.content())
+    assert dict(os.environ) == before
+
+
 def test_the_arguments_must_name_one_trial():
     study = tiny.content(*tiny.ALL, epsilons=[1.0, 2.0])
     with pytest.raises(UsageError, match=r"several curves.*non-private, dp-sgd, rand"):
