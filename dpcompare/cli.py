@@ -69,7 +69,7 @@ def _run(arguments: list[str]) -> int:
         return 1
     except (OSError, MemoryError) as error:
         terminal.LOG.debug("where it failed:", exc_info=True)
-        return _failed(str(error) or type(error).__name__, 1)
+        return _failed(_told(error), 1)
     except Exception as error:
         if os.environ.get("DPCOMPARE_TRACEBACK"):
             raise
@@ -79,6 +79,14 @@ def _run(arguments: list[str]) -> int:
             "--verbose or DPCOMPARE_TRACEBACK=1 shows where",
             1,
         )
+
+
+def _told(error: OSError | MemoryError) -> str:
+    try:
+        os.getcwd()
+    except OSError:
+        return "the current folder is not there any more; change to another one"
+    return str(error) or type(error).__name__
 
 
 def _failed(message: str, code: int) -> int:

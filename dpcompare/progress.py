@@ -2,12 +2,9 @@
 
 import math
 import shutil
-import sys
 from collections.abc import Sequence
 from time import monotonic
 from types import TracebackType
-
-import click
 
 from dpcompare import terminal
 
@@ -38,7 +35,7 @@ class ProgressBar:
         self._closed = [False] * len(self._costs)
         self._done = 0
         self._failed = 0
-        self._terminal = sys.stderr.isatty()
+        self._terminal = terminal.errors_are_on_a_terminal()
         self._started = monotonic()
         self._drawn_at = -math.inf
         self._tenths_drawn = -1
@@ -114,9 +111,9 @@ class ProgressBar:
             # Padded and back at the first column: whatever a worker prints in between starts at
             # the left edge and pushes the bar down instead of tearing it.
             width = shutil.get_terminal_size().columns - 1
-            click.echo(line[:width].ljust(width) + ("\n" if last else "\r"), err=True, nl=False)
+            terminal.progress(line[:width].ljust(width) + ("\n" if last else "\r"), newline=False)
         elif line != self._last_line:
-            click.echo(line, err=True)
+            terminal.progress(line)
         self._last_line = line
 
     def _line(self, ended: bool) -> str:

@@ -16,6 +16,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -57,9 +58,29 @@ class _Screen(logging.Handler):
         messages = record.levelno == logging.INFO and not self.messages_to_error
         to_error = record.levelno != RESULT and not messages
         text = _OPENINGS.get(record.levelno, "") + self.format(record)
-        if to_error and sys.stderr.isatty():  # over a progress bar, which is on that line
+        if to_error and errors_are_on_a_terminal():  # over a progress bar, which is on that line
             text = text.ljust(shutil.get_terminal_size().columns - 1)
         show(text, to_error=to_error)
+
+
+class _LogFile(logging.FileHandler):
+    """A log file that ends, with a warning, when it cannot be written any more: a run goes on."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # logging's name
+        """Tell why, once; logging itself would print a traceback for every line."""
+        error = sys.exc_info()[1]
+        logging.getLogger().removeHandler(self)
+        reason = error.strerror if isinstance(error, OSError) else error
+        LOG.warning(
+            "--log-file %s cannot be written any more: %s; what follows is not in it",
+            self.baseFilename,
+            reason,
+        )
+
+    def close(self) -> None:
+        """Close the file; what a full disk then refuses was told before."""
+        with suppress(OSError):
+            super().close()
 
 
 class _Plain(logging.Formatter):
@@ -135,7 +156,7 @@ def log_to(path: Path) -> None:
         UsageError: the file cannot be written.
     """
     try:
-        file = logging.FileHandler(path, mode="a", encoding="utf-8")
+        file = _LogFile(path, mode="a", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--log-file {path} cannot be written: {error.strerror}") from error
     file.setFormatter(_Plain("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S%z"))
@@ -171,7 +192,30 @@ def say(text: str) -> None:
 
 def show(text: str, to_error: bool = False, newline: bool = True) -> None:
     """Print, with color where that is wanted, and write no log."""
-    click.echo(painted(text), err=to_error, nl=newline, color=color())
+    if to_error:
+        _to_error(painted(text), newline)
+    else:
+        click.echo(painted(text), nl=newline, color=color())
+
+
+def progress(text: str, newline: bool = True) -> None:
+    """Print how far something has come, on standard error."""
+    _to_error(text, newline)
+
+
+def _to_error(text: str, newline: bool) -> None:
+    """Print on standard error; where its disk is full nobody can be told, and work goes on."""
+    try:
+        click.echo(text, err=True, nl=newline, color=color())
+    except BrokenPipeError:  # whoever reads has gone
+        raise
+    except OSError:
+        return
+
+
+def errors_are_on_a_terminal() -> bool:
+    """Whether standard error is a terminal; it can also be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def color() -> bool | None:

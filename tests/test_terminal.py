@@ -1,14 +1,19 @@
 """What is said at which level, in which color, and what the log file keeps of it."""
 
+import errno
+import io
 import logging
+import os
 import re
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 from dpcompare import catalog, cli, runner, terminal
+from dpcompare.data.row_progress import RowProgress
 from dpcompare.errors import UsageError
 from dpcompare.progress import ProgressBar
 from tests import tiny_studies as tiny
@@ -82,6 +87,27 @@ def test_a_library_that_sets_up_the_root_logger_repeats_nothing(started, capsys)
     finally:
         root.removeHandler(handler)
     assert capsys.readouterr().err == "Warning: a danger\nError: a failure\n"
+
+
+class Full(io.StringIO):
+    """Standard error on a full disk."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("stream", [None, Full()], ids=["closed", "full"])
+def test_work_does_not_end_for_an_error_output_that_cannot_be_written(
+    started, monkeypatch, capsys, stream
+):
+    monkeypatch.setattr(sys, "stderr", stream)
+    terminal.be_verbose()
+    with ProgressBar([1.0], "study") as bar:
+        bar.update(0, 0.5)
+    with RowProgress() as rows:
+        rows(10, 0.5)
+    say_everything()
+    assert capsys.readouterr().out == "a message\na result\n"
 
 
 def test_details_are_for_the_verbose_and_begin_with_versions(started, capsys):
@@ -256,6 +282,18 @@ def test_what_libraries_warn_of_is_in_the_log_and_still_shown(started, capsys, t
     assert "a number is odd" in text
     assert "hello" not in text
     assert capsys.readouterr().err.count("beware") == 1
+
+
+def test_a_log_file_on_a_full_disk_ends_with_one_warning(call):
+    if not Path("/dev/full").exists():
+        pytest.skip("this machine has no device that is always full")
+    code, out, err = call("list", "schemas", "--log-file", "/dev/full")
+    assert code == 0
+    assert "criteo-kaggle" in out
+    assert err == (
+        "Warning: --log-file /dev/full cannot be written any more: No space left on device; "
+        "what follows is not in it\n"
+    )
 
 
 def test_a_log_file_that_cannot_be_is_wrong_usage(call, tmp_path):

@@ -1,11 +1,9 @@
 """How far a preparation has come, on standard error."""
 
 import shutil
-import sys
 from time import monotonic
 
-import click
-
+from dpcompare import terminal
 from dpcompare.progress import SECONDS_BETWEEN_DRAWINGS, SECONDS_BETWEEN_LINES, duration
 
 
@@ -18,7 +16,7 @@ class RowProgress:
     """
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._terminal = terminal.errors_are_on_a_terminal()
         self._drawn_at = monotonic()
         self._first: tuple[float, int, float] | None = None
         self._is_open = False
@@ -28,7 +26,7 @@ class RowProgress:
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if self._is_open and kind is not KeyboardInterrupt:  # click ends the line then
-            click.echo(err=True)
+            terminal.progress("")
 
     def __call__(self, rows: int, share: float) -> None:
         """See :data:`dpcompare.data.prepare.Progress`."""
@@ -56,7 +54,7 @@ class RowProgress:
     def _draw(self, line: str) -> None:
         if self._terminal:
             width = shutil.get_terminal_size().columns - 1
-            click.echo("\r" + line[:width].ljust(width), err=True, nl=False)
+            terminal.progress("\r" + line[:width].ljust(width), newline=False)
             self._is_open = True
         else:
-            click.echo(line, err=True)
+            terminal.progress(line)

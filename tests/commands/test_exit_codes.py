@@ -29,6 +29,17 @@ def test_success_failure_and_wrong_usage(call, tmp_path):
     assert call("plot", tmp_path, "--no-such-option")[0] == 2
 
 
+@pytest.mark.parametrize("arguments", [["show", "./x.py:X"], ["doctor"]])
+def test_a_current_folder_that_has_gone_is_named(call, tmp_path, monkeypatch, arguments):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    code, _, err = call(*arguments)
+    assert code == 1
+    assert err == "Error: the current folder is not there any more; change to another one\n"
+
+
 def test_an_interrupt_is_130(call, monkeypatch):
     def interrupted():
         raise KeyboardInterrupt
