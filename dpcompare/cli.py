@@ -2,7 +2,9 @@
 
 import io
 import os
+import signal
 import sys
+import threading
 from time import monotonic
 from typing import Any
 
@@ -38,12 +40,27 @@ def main(arguments: list[str] | None = None) -> None:
     """
     started = monotonic()
     terminal.start()
+    hook, sys.unraisablehook = sys.unraisablehook, _unraisable
     try:
         code = _run(sys.argv[1:] if arguments is None else arguments)
         terminal.LOG.debug("exit code %d after %.1f s", code, monotonic() - started)
     finally:
         terminal.stop()
+        sys.unraisablehook = hook
     sys.exit(code)
+
+
+def _unraisable(lost: "sys.UnraisableHookArgs") -> None:
+    """What went wrong where exceptions go nowhere, as in callbacks: a Ctrl-C is repeated."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        main_thread = threading.main_thread().ident
+        # Not from here: this is one of those callbacks.
+        again = threading.Timer(0.05, signal.pthread_kill, (main_thread, signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        what = (lost.exc_type, lost.exc_value, lost.exc_traceback)
+        terminal.LOG.debug("ignored, in %r:", lost.object, exc_info=what)  # type: ignore[arg-type]
 
 
 def _run(arguments: list[str]) -> int:

@@ -32,7 +32,10 @@ def from_file(name: str) -> tuple[Any, str]:
         )
     if path.suffix != ".py":
         raise UsageError(f"mechanism {name!r}: {path} is not a Python file (.py)")
-    source = path.read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"mechanism {name!r}: {path} cannot be read: {error.strerror}") from error
     version = f"sha256:{content_hash(source)}"
     defined = vars(_run(source, path.absolute(), name))
     if attribute not in defined:

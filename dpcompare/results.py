@@ -184,8 +184,11 @@ class ResultsFolder:
                     + (f" (process {owner})" if owner else "")
                     + "; wait for it to end, or write to another folder"
                 ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()} {self.token}\n".encode(), 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()} {self.token}\n".encode(), 0)
+            except OSError as error:
+                raise DpcompareError(f"cannot write to {self.path}: {error.strerror}") from error
             self._locked = True
             try:
                 yield

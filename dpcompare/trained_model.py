@@ -5,14 +5,17 @@ no counts of labels, no checksum of the data (whoever knows all rows but one cou
 that one against it).
 """
 
+import errno
 import hashlib
 import io
 import json
+import logging
 import math
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +116,7 @@ class TrainedModel:
         partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
         try:
             partial.mkdir(parents=True)
-            with ocp.StandardCheckpointer() as checkpointer:
+            with _silent_orbax(), ocp.StandardCheckpointer() as checkpointer:
                 checkpointer.save(partial / ARRAYS, _arrays(self.parameters))
             # It names the folder of this machine, and nothing reads it.
             (partial / ARRAYS / "commit_success.txt").unlink(missing_ok=True)
@@ -400,4 +403,17 @@ def _beginning(error: Exception) -> str:
     """What an error says, without the pages that tensorstore adds."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if (full := os.strerror(errno.ENOSPC)) in str(error):
+        return full
     return str(error).partition("\n")[0].partition(". See full")[0][:150]
+
+
+@contextmanager
+def _silent_orbax() -> Iterator[None]:
+    """It logs tracebacks of what it raises anyhow, which is told in one line."""
+    logger = logging.getLogger("absl")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before

@@ -1,5 +1,7 @@
 """Mechanisms named by their file: what runs, what is refused, and when trials run again."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -136,3 +138,15 @@ def test_a_file_that_is_edited_during_the_run_fails_its_trials():
     Path("mine.py").write_text(MINE + "# edited\n")
     with pytest.raises(DpcompareError, match=r"'mine.py:Mine' has changed since .* run the study"):
         trial.run_trial(configuration)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "own.py"
+    file.touch()
+
+    def refused(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    with pytest.raises(UsageError, match=r"own\.py cannot be read: Permission denied"):
+        find(f"{file}:Own")

@@ -1,3 +1,4 @@
+import errno
 import fcntl
 import json
 import math
@@ -275,6 +276,18 @@ def test_write_atomically_replaces_and_leaves_nothing_behind(
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in path.parent.iterdir()] == ["x.csv"]
+
+
+def test_a_lock_on_a_full_disk_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(DpcompareError) as raised, ResultsFolder(tmp_path).lock():
+        pass
+    assert str(raised.value) == f"cannot write to {tmp_path}: No space left on device"
 
 
 def test_the_lock_is_a_kernel_lock(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A trained model predicts what its trial did, is exported whole, and loads as it was."""
 
 import json
+import logging
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import dpcompare
 from dpcompare import data, tasks, trained_model
+from dpcompare.cli import main
 from dpcompare.errors import DpcompareError, UsageError
 from dpcompare.metric_sets import metric_set
 from dpcompare.trained_model import load_model, write_predictions
@@ -119,6 +121,22 @@ def test_nothing_is_overwritten(model, exported):
     assert (exported / "model.json").exists()
 
 
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, model, monkeypatch, caplog):
+    import orbax.checkpoint as ocp
+
+    def full(self, folder, arrays):  # as orbax raises and logs it
+        error = ValueError(f'RESOURCE_EXHAUSTED: "{folder}": No space left on device [1=2]' * 9)
+        logging.getLogger("absl").error("a thread has failed", exc_info=error)
+        raise error
+
+    monkeypatch.setattr(ocp.StandardCheckpointer, "save", full)
+    with pytest.raises(DpcompareError) as raised:
+        model.save(tmp_path / "model")
+    assert str(raised.value) == f"{tmp_path}/model cannot be written: No space left on device"
+    assert not caplog.records
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_no_model_is_said(tmp_path, model):
     with pytest.raises(UsageError, match=r"holds no model\.json"):
         load_model(tmp_path)
@@ -210,6 +228,16 @@ def test_a_changed_mechanism_is_named(tmp_path, model):
         warnings.simplefilter("error")
         rewrite(file, lambda settings: settings["mechanism"].update(version=version))
         load_model(tmp_path / "model")
+
+
+def test_the_command_tells_a_changed_mechanism_as_it_tells_all_warnings(tmp_path, exported, capsys):
+    folder = shutil.copytree(exported, tmp_path / "model")
+    rewrite(folder / "model.json", lambda settings: settings["mechanism"].update(version="0"))
+    with pytest.raises(SystemExit) as ended:
+        main(["predict", str(folder), "synthetic", "--out", str(tmp_path / "p.csv")])
+    assert ended.value.code == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Warning: the code of mechanism 'dp-sgd' has changed since")
 
 
 @pytest.mark.parametrize("name", ["p.csv", "p.parquet"])

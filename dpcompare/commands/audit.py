@@ -57,6 +57,11 @@ def audit(
     else:
         findings = [_of_mechanism(target, epsilon or 1.0, canaries, seed, task, cap, parameters)]
     _print(findings, seed, as_json)
+    if is_folder and not any(_attacked(findings)):
+        raise DpcompareError(
+            f"no claim of {target} could be attacked, and nothing was written: "
+            f"{findings[0].notes[0]}"
+        )
     from dpcompare.audit.text import violations
 
     if told := violations(findings):
@@ -64,6 +69,12 @@ def audit(
             f"{len(told)} of {len(findings)} claims violated: {'; '.join(told)}. An audit of true "
             "claims says so once in 1,000 times at most"
         )
+
+
+def _attacked(findings: "list[Finding]") -> list[bool]:
+    from dpcompare.audit.finding import NOT_ATTACKED
+
+    return [finding.verdict != NOT_ATTACKED for finding in findings]
 
 
 def _mechanisms() -> list[str]:
@@ -102,6 +113,8 @@ def _of_results(path: Path, canaries: int, seed: int) -> "list[Finding]":
 
     record.check_writable(path)
     findings = audit_results(path, canaries, seed, terminal.say)
+    if not any(_attacked(findings)):
+        return findings
     written = [record.write(path, findings, seed)]
     folder = ResultsFolder(path)
     title = str(folder.records(folder.plan())[0]["title"])

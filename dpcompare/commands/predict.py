@@ -1,5 +1,6 @@
 """`dpcompare predict`: what an exported model says of rows."""
 
+import warnings
 from pathlib import Path
 
 import click
@@ -32,6 +33,11 @@ def predict(model: Path, data: str, out: Path, mechanism: str | None) -> None:
         raise UsageError(f"--out must end in .csv or .parquet, got {out}")
     from dpcompare.trained_model import load_model, write_predictions
 
-    predictions = load_model(model, mechanism).predict(data)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        loaded = load_model(model, mechanism)
+    for warning in caught:
+        terminal.say(f"Warning: {warning.message}")
+    predictions = loaded.predict(data)
     write_predictions(predictions, out)
     terminal.result(f"wrote {out}: {len(predictions):,} predictions, mean {predictions.mean():.6g}")

@@ -243,6 +243,8 @@ def _map(
         array = np.lib.format.open_memmap(path, mode="r")
         if (array.shape, array.dtype) != (shape, np.dtype(dtype)):
             raise ValueError(f"it holds {array.dtype} {array.shape} instead of {shape}")
+    except PermissionError as error:
+        raise DpcompareError(f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, KeyError) as error:
         raise DpcompareError(f"{path} is damaged: {error}; prepare the data again") from error
     return np.asarray(array)

@@ -138,6 +138,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise DpcompareError(
             f"{folder} is not a prepared data set (it has no {MANIFEST_FILE}); {advice}"
         ) from None
+    except PermissionError as error:
+        raise DpcompareError(f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise DpcompareError(f"{path} is damaged: {error}; prepare the data again") from error
     if version != FORMAT:

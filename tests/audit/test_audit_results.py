@@ -119,7 +119,19 @@ def test_records_that_lack_their_configuration_are_named_and_not_dropped(tmp_pat
     (found,) = json.loads(result.stdout)["findings"]
     assert found["verdict"] == NOT_ATTACKED
     assert "lacks" in found["notes"][0]
-    assert "No figure" in result.stderr
+
+
+def test_where_nothing_could_be_attacked_an_earlier_audit_is_kept(tmp_path):
+    """As where a mechanism file is looked for in another folder."""
+    folder = ResultsFolder(tmp_path / "old")
+    folder.append(made.record("dp-sgd", 1.0, 0))
+    record.write(folder.path, FINDINGS, seed=0)
+    earlier = figure.draw(folder.path, FINDINGS, "Title")
+    result = CliRunner().invoke(cli, ["audit", str(folder.path), "--canaries", "1000"])
+    assert "no claim of" in str(result.exception)
+    assert "could be attacked, and nothing was written: its record lacks" in str(result.exception)
+    assert record.read(folder.path) == FINDINGS
+    assert all(file.exists() for file in earlier)
 
 
 def test_findings_survive_their_file(tmp_path):
@@ -150,7 +162,9 @@ def test_a_changed_file_is_refused_whatever_was_changed(tmp_path, old, new):
         record.read(tmp_path)
 
 
-def test_an_audit_without_a_figure_leaves_none_of_an_earlier_one(tmp_path):
+def test_an_audit_without_a_figure_leaves_none_of_an_earlier_one(tmp_path, monkeypatch):
+    unclaimed = [replace(FINDINGS[0], verdict=NOTHING_CLAIMED, epsilon=math.inf)]
+    monkeypatch.setattr(claims, "audit_results", lambda *arguments: unclaimed)
     folder = ResultsFolder(tmp_path / "old")
     folder.append(made.record("dp-sgd", 1.0, 0))
     earlier = figure.draw(folder.path, FINDINGS, "Title")

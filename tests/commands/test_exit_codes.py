@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,40 @@ def test_an_interrupt_is_130(call, monkeypatch):
     code, out, err = call("list", "studies")
     assert (code, out) == (130, "")
     assert err.splitlines()[-1].startswith("Interrupted.")
+
+
+class Collected:
+    """Raises where exceptions go nowhere: in what Python calls when it tidies up."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __del__(self):
+        raise self.error
+
+
+def test_an_interrupt_is_not_lost_in_a_callback(call, monkeypatch):
+    def interrupted():
+        Collected(KeyboardInterrupt())
+        time.sleep(10)
+        return []
+
+    monkeypatch.setattr(catalog, "studies", interrupted)
+    start = time.monotonic()
+    code, out, err = call("list", "studies")
+    assert time.monotonic() - start < 5
+    assert (code, out) == (130, "")
+    assert "Traceback" not in err
+
+
+def test_what_goes_wrong_in_a_callback_is_a_detail(call, monkeypatch, tmp_path):
+    def disturbed():
+        Collected(RuntimeError("Event loop is closed"))
+        return ["a-study"]
+
+    monkeypatch.setattr(catalog, "studies", disturbed)
+    assert call("list", "studies", "--log-file", tmp_path / "log") == (0, "a-study\n", "")
+    assert "RuntimeError: Event loop is closed" in (tmp_path / "log").read_text()
 
 
 def test_a_study_that_sigterm_ends_is_143(tmp_path):

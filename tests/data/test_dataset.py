@@ -1,6 +1,9 @@
+import errno
 import hashlib
 import json
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -345,3 +348,19 @@ def test_load_can_take_the_first_rows(prepared):
     for rows in (0, 21):
         with pytest.raises(UsageError, match="criteo-kaggle has 20 rows"):
             load(prepared, rows=rows)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "numeric.npy"])
+def test_a_file_that_may_not_be_read_is_not_called_damaged(prepared, monkeypatch, name):
+    def refused(real):
+        def act(path, *arguments, **keywords):
+            if path.name == name:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return real(path, *arguments, **keywords)
+
+        return act
+
+    monkeypatch.setattr(Path, "read_text", refused(Path.read_text))
+    monkeypatch.setattr(np.lib.format, "open_memmap", refused(np.lib.format.open_memmap))
+    with pytest.raises(DpcompareError, match=f"{name} cannot be read: Permission denied$"):
+        load_prepared(prepared)
