@@ -36,7 +36,6 @@ from dpcompare.mechanism import Mechanism, diagnostic_fields, find
 from dpcompare.model import Model, Parameters
 from dpcompare.privacy import Guarantee
 from dpcompare.results import from_json, to_json, write_atomically
-from dpcompare.settings import located
 from dpcompare.tasks import Task
 from dpcompare.trainer import predict
 from dpcompare.trial import Trained, delta_notes
@@ -236,24 +235,25 @@ def load_model(folder: str | os.PathLike[str], mechanism: str | None = None) -> 
     _check_files(path, digests)
     settings = from_json(written)
     try:
-        with located(str(file)):
-            encoder = _encoder(settings)
-            columns = settings["columns"]
-            model = Model(
-                len(columns["numeric"]),
-                EmbeddingTables(tuple(encoder.sizes)),
-                tuple(settings["model"]["tower"]),
-            )
-            claim = settings["guarantee"]
-            return TrainedModel(
-                Guarantee(**claim | {"events": tuple(claim["events"])}),
-                settings,
-                _mechanism(settings["mechanism"], mechanism),
-                tasks.find(settings["task"], settings["cap"]),
-                model,
-                _restored(path / ARRAYS, model),
-                encoder,
-            )
+        encoder = _encoder(settings)
+        columns = settings["columns"]
+        model = Model(
+            len(columns["numeric"]),
+            EmbeddingTables(tuple(encoder.sizes)),
+            tuple(settings["model"]["tower"]),
+        )
+        claim = settings["guarantee"]
+        return TrainedModel(
+            Guarantee(**claim | {"events": tuple(claim["events"])}),
+            settings,
+            _mechanism(settings["mechanism"], mechanism),
+            tasks.find(settings["task"], settings["cap"]),
+            model,
+            _restored(path / ARRAYS, model),
+            encoder,
+        )
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise DpcompareError(f"{file} cannot be used ({error!r}); {NEXT}") from error
 
