@@ -27,7 +27,7 @@ def from_file(name: str) -> tuple[Any, str]:
     path = Path(path_text)
     if not path.is_file():
         raise UsageError(
-            f"mechanism {name!r}: there is no file {path_text or repr('')} in {Path.cwd()}; paths "
+            f"mechanism {name!r}: there is no file {_readable(path_text)} in {Path.cwd()}; paths "
             "start at the folder in which the command runs"
         )
     if path.suffix != ".py":
@@ -41,11 +41,16 @@ def from_file(name: str) -> tuple[Any, str]:
     if attribute not in defined:
         classes = [key for key, value in defined.items() if isinstance(value, type)]
         raise UsageError(
-            f"mechanism {name!r}: {path_text} defines no {attribute or 'class without a name'}"
+            f"mechanism {name!r}: {path_text} defines no {_readable(attribute)}"
             f"{near_miss(attribute, classes)}; name its class after the colon: "
             f"{path_text}:MyMechanism"
         )
     return defined[attribute], version
+
+
+def _readable(text: str) -> str:
+    """For a message of one line; in quotes where it is empty or would break the line."""
+    return text if text and text.isprintable() else repr(text)
 
 
 def name_that_counts(name: str) -> str:

@@ -381,12 +381,6 @@ class RefusesWithoutANumber(PlainResponse):
 # --- parameters and fields -----------------------------------------------------------------------
 
 
-class AcceptsNan(DPSGD):
-    """It has a parameter that nobody checks."""
-
-    temperature: float = 1.0
-
-
 class TextAsLeaf(PlainResponse):
     """Text is declared as a number is."""
 

@@ -31,7 +31,6 @@ FAULTS = [
     (planted.RefusesWithoutANumber, {}, "extreme_budgets"),
     (planted.ClaimDependsOnLabels, {}, "records_keep_the_claim"),
     (planted.DrawnFromElsewhere, {}, "trials_repeat"),
-    (planted.AcceptsNan, {}, "parameters"),
     (planted.TextAsLeaf, {}, "pytree"),
 ]
 
