@@ -381,6 +381,12 @@ class RefusesWithoutANumber(PlainResponse):
 # --- parameters and fields -----------------------------------------------------------------------
 
 
+class AcceptsAnyWord(PlainResponse):
+    """It has a choice that nobody checks."""
+
+    correction: str = struct.field(pytree_node=False, default="none")
+
+
 class TextAsLeaf(PlainResponse):
     """Text is declared as a number is."""
 

@@ -31,6 +31,7 @@ FAULTS = [
     (planted.RefusesWithoutANumber, {}, "extreme_budgets"),
     (planted.ClaimDependsOnLabels, {}, "records_keep_the_claim"),
     (planted.DrawnFromElsewhere, {}, "trials_repeat"),
+    (planted.AcceptsAnyWord, {}, "parameters"),
     (planted.TextAsLeaf, {}, "pytree"),
 ]
 
