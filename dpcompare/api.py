@@ -18,7 +18,7 @@ from dpcompare.expansion import expand
 from dpcompare.frame import load
 from dpcompare.mechanism import Mechanism
 from dpcompare.results import Say
-from dpcompare.secret_run import private_run
+from dpcompare.secret_run import SECRET_BYTES, private_run
 from dpcompare.trained_model import TrainedModel, of_trial
 from dpcompare.trial import train_trial
 
@@ -128,14 +128,16 @@ def train(
     if secret_seed:
         _check_vocabulary(configuration)
     if out is None:
-        secret = os.urandom(32) if secret_seed else b""
+        secret = os.urandom(SECRET_BYTES) if secret_seed else b""
         return _model(configuration, report, secret)
     folder = Path(out)
+    private = folder.with_name(f"{folder.name}.private")
     if os.path.lexists(folder):
-        raise UsageError(f"{out} is there already; name a new folder")
-    with private_run(
-        folder.with_name(f"{folder.name}.private"), configuration, checkpoint_minutes
-    ) as (kept, secret):
+        left = f". Remove {private}: it may hold the secret of that model's noise"
+        raise UsageError(
+            f"{out} is there already; name a new folder{left if os.path.lexists(private) else ''}"
+        )
+    with private_run(private, configuration, checkpoint_minutes) as (kept, secret):
         model = _model(kept, report, secret)
         model.save(folder)
     return model

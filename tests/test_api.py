@@ -292,3 +292,11 @@ def test_a_run_that_is_refused_leaves_nothing(tmp_path, secret):
             tiny.content(tiny.DP_SGD), epsilon=1e9, out=tmp_path / "model", secret_seed=secret
         )
     assert os.listdir(tmp_path) == []
+
+
+def test_a_secret_that_a_kill_left_beside_its_model_is_named(tmp_path):
+    """The process died between the export and the removal of what it had kept."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model.private").mkdir()
+    with pytest.raises(UsageError, match=r"Remove .*model\.private: it may hold the secret"):
+        dpcompare.train(tiny.content(), out=tmp_path / "model")
